@@ -1,0 +1,151 @@
+"""Every error that Berth names: one class each, with a stable code, an HTTP status and a sentence.
+
+An error is raised with facts, never with a finished sentence: `raise NoFreePort(host="gpu1")`.
+The sentence is `title`, a message id for translation; the facts fill its `%(name)s` places when it is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+
+def N_(message: str) -> str:
+    """Mark `message` for translation and return it as it is; it is translated where it is shown."""
+    return message
+
+
+class AppError(Exception):
+    """Root of the tree. `retry` says whether the same request may succeed later without a change."""
+
+    code: ClassVar[str] = "internal"
+    status: ClassVar[int] = 500
+    retry: ClassVar[bool] = False
+    title: ClassVar[str] = N_("Something went wrong inside Berth.")
+
+    def __init__(self, **facts: Any) -> None:
+        super().__init__(self.code)
+        self.facts: dict[str, Any] = facts
+
+    def __str__(self) -> str:
+        """English sentence with the facts filled in, for logs and for the command line."""
+        return fill(self.title, self.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProblem:
+    """One thing wrong with one field of what a person sent.
+
+    `message` is a message id with `%(fact)s` places; it names a way out.
+    """
+
+    field: str
+    message: str
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.field}: {fill(self.message, self.facts)}"
+
+
+class InvalidInput(AppError):
+    """What was sent cannot be used; each problem names its field."""
+
+    code, status = "invalid_input", 422
+    title = N_("Some of what you entered cannot be used.")
+
+    def __init__(self, *problems: FieldProblem) -> None:
+        super().__init__()
+        self.problems = problems
+
+    @classmethod
+    def of(cls, name: str, message: str, **facts: Any) -> InvalidInput:
+        """One problem: `InvalidInput.of("memory", N_("…"), given=text)`."""
+        return cls(FieldProblem(name, message, facts))
+
+    def __str__(self) -> str:
+        return "; ".join(str(problem) for problem in self.problems)
+
+
+class NotFound(AppError):
+    """Nothing with that id, or not for this person: both look alike from outside."""
+
+    code, status = "not_found", 404
+    title = N_("There is nothing here with that address, or it is not yours.")
+
+
+class Forbidden(AppError):
+    code, status = "forbidden", 403
+    title = N_("Your account may not do this.")
+
+
+class Conflict(AppError):
+    """The thing is in a state that does not allow the request now."""
+
+    code, status, retry = "conflict", 409, True
+    title = N_("That cannot be done now: the workspace is %(phase)s.")
+
+
+class AlreadyTaken(AppError):
+    code, status = "already_taken", 409
+    title = N_("%(what)s is already taken.")
+
+
+class NoFreePort(AppError):
+    code, status, retry = "no_free_port", 409, True
+    title = N_("All ports from %(first)d to %(last)d are taken. An administrator can widen the range or remove old workspaces.")
+
+
+class NoHost(AppError):
+    code, status, retry = "no_host", 409, True
+    title = N_("No host can take this workspace now: %(why)s")
+
+
+class SettingsError(AppError):
+    """A setting cannot be used; Berth refuses to start."""
+
+    code, status = "bad_setting", 500
+    title = N_("%(name)s cannot be used: %(why)s")
+
+
+class EngineError(AppError):
+    """Root of what a container engine can answer. Adapters translate into one of these at the border."""
+
+    code, status = "engine_error", 502
+    title = N_("The container engine on %(host)s reported: %(detail)s")
+
+
+class EngineUnreachable(EngineError):
+    """No answer, or none in time: what was asked may or may not have happened."""
+
+    code, status, retry = "engine_unreachable", 503, True
+    title = N_("The container engine on %(host)s does not answer: %(detail)s")
+
+
+class EngineRejected(EngineError):
+    """The engine understood and said no."""
+
+    code, status = "engine_rejected", 502
+    title = N_("The container engine on %(host)s refused: %(detail)s")
+
+
+class PortTaken(EngineRejected):
+    """Something that is not Berth's listens on the port already (moby: "port is already allocated")."""
+
+    code, status, retry = "port_taken", 409, True
+    title = N_("Port %(port)s on %(host)s is taken by another program.")
+
+
+class DiskFull(EngineRejected):
+    code, status, retry = "disk_full", 507, True
+    title = N_("The disk of %(host)s is full: %(detail)s")
+
+
+class ImageNotFound(EngineError):
+    code, status = "image_not_found", 404
+    title = N_("The image %(image)s cannot be had on %(host)s: %(detail)s")
+
+
+def fill(message: str, facts: Mapping[str, Any]) -> str:
+    """Put `facts` into the `%(name)s` places of `message`; a message without places is returned unchanged."""
+    return message % facts if facts else message
