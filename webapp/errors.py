@@ -6,8 +6,9 @@ The sentence is `title`, a message id for translation; the facts fill its `%(nam
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 
@@ -42,7 +43,7 @@ class FieldProblem:
 
     field: str
     message: str
-    facts: Mapping[str, Any] = field(default_factory=dict)
+    facts: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def __str__(self) -> str:
         return f"{self.field}: {fill(self.message, self.facts)}"

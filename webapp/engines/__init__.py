@@ -1,0 +1,118 @@
+"""The engine port: containers on one machine. Adapters: `docker` (real) and `fake` (its shipped twin).
+
+Every call is idempotent and ends within its deadline. SDK errors leave as `EngineUnreachable` (no answer: it may have
+happened, look before deciding), `EngineRejected` (and its kinds PortTaken, DiskFull) or `ImageNotFound`.
+Both adapters obey tests/engine/contract.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from webapp.domain.container import (
+    Container,
+    ContainerDetail,
+    ContainerSpec,
+    EngineEvent,
+    File,
+    ImageFacts,
+    PullProgress,
+)
+
+ProgressCallback = Callable[[PullProgress], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What this engine and its machine are, as far as Berth asks."""
+
+    engine_version: str
+    api_version: str
+    operating_system: str
+    architecture: str
+    cpus: int
+    memory_bytes: int
+    cgroup_version: int
+    storage_driver: str
+    network_guarded: bool           # the rules that keep workspaces from the host's services are in place
+    findings: tuple[str, ...] = field(default_factory=tuple)   # codes of domain/findings: what the doctor says
+
+
+@dataclass(frozen=True, slots=True)
+class ExecResult:
+    exit_code: int
+    output: str                     # stdout and stderr, capped at 64 KiB, undecodable bytes replaced
+
+
+class Engine(Protocol):
+    """One machine's containers. Names and labels are the caller's; only `instance`'s own things are listed."""
+
+    def describe(self) -> Capabilities: ...
+
+    def prepare(self) -> None:
+        """Make the instance's network (no traffic between workspaces) and its host rules; idempotent.
+
+        Where rules may not be set, `describe().network_guarded` stays False and a finding says so.
+        """
+
+    def list(self) -> Sequence[Container]:
+        """All containers, running or not, that carry this instance's label. Sparse: no inspect."""
+
+    def inspect(self, name: str) -> ContainerDetail | None:
+        """None = there is no such container."""
+
+    def events(self, since: datetime, until: datetime | None = None) -> Iterator[EngineEvent]:
+        """Container events of this instance. Without `until` it follows for ever, and ends when the engine goes."""
+
+    def ensure_image(self, reference: str, progress: ProgressCallback) -> ImageFacts:
+        """The image's facts; pulled first when the engine lacks it. Raises ImageNotFound, DiskFull."""
+
+    def image(self, reference: str) -> ImageFacts | None: ...
+
+    def create(self, spec: ContainerSpec) -> str:
+        """Container id. A name that exists already (409) is adopted: its id is returned."""
+
+    def put(self, name: str, files: Sequence[File]) -> None:
+        """Write files and folders into a created or running container, in one archive, volumes included."""
+
+    def read_file(self, name: str, path: str) -> bytes | None:
+        """Content of one file of a container, up to 1 MiB; None = no such file. Works before start."""
+
+    def start(self, name: str) -> None:
+        """Started already = success. Raises PortTaken, EngineRejected."""
+
+    def stop(self, name: str, grace_seconds: int) -> None:
+        """TERM, wait, KILL. Not running or absent = success."""
+
+    def commit(self, name: str, reference: str) -> ImageFacts:
+        """Image of a container's layer; labels `berth.*` and NVIDIA_* environment blanked."""
+
+    def remove(self, name: str) -> None:
+        """Remove a stopped or created container. Absent = success. Volumes stay."""
+
+    def remove_volume(self, name: str) -> None:
+        """Absent = success."""
+
+    def remove_image(self, reference: str) -> None:
+        """Absent = success."""
+
+    def exec(self, name: str, argv: Sequence[str], *, deadline_seconds: float, user: str = "") -> ExecResult: ...
+
+    def logs(self, name: str, *, tail_lines: int) -> str:
+        """Last lines, oldest first, at most 256 KiB, control characters and undecodable bytes replaced. Absent = ''."""
+
+    def close(self) -> None: ...
+
+
+def open_engine(url: str, *, instance: str, host: str) -> Engine:
+    """Adapter for `url`: unix://…, tcp://… or fake://. `host` names the machine in errors."""
+    if url.startswith("fake:"):
+        from webapp.engines.fake import FakeEngine
+
+        return FakeEngine(instance=instance, host=host)
+    from webapp.engines.docker import DockerEngine
+
+    return DockerEngine(url, instance=instance, host=host)

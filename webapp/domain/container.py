@@ -1,0 +1,159 @@
+"""Containers as Berth asks for them (ContainerSpec) and as an engine shows them (Container, Ending)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from webapp.domain.workspace import Limits
+
+LABEL_INSTANCE = "berth.instance"
+LABEL_WORKSPACE = "berth.workspace"
+LABEL_REVISION = "berth.revision"
+LABEL_PREFIX = "berth."
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeMount:
+    """A named volume of the engine. The engine never copies the image's content into it (no_copy)."""
+
+    volume: str
+    target: str                 # absolute path inside
+    read_only: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)   # put on the volume if this mount makes it
+
+
+@dataclass(frozen=True, slots=True)
+class FolderMount:
+    """A folder of the host; its path was checked right before (a symlink swapped in later would be followed)."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedPort:
+    container_port: int         # TCP
+    host_address: str           # one address, never a wildcard by accident
+    host_port: int
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerSpec:
+    """Everything Berth decides about a container; nothing else can be asked for.
+
+    What is not here (privileged, devices, capabilities, host namespaces, other mounts) cannot be had.
+    """
+
+    name: str
+    image: str                              # reference or id that the engine has
+    hostname: str
+    uid: int
+    gid: int
+    group_ids: tuple[int, ...]              # supplementary, of teams
+    environment: Mapping[str, str]
+    labels: Mapping[str, str]
+    mounts: tuple[VolumeMount | FolderMount, ...]
+    ports: tuple[PublishedPort, ...]
+    limits: Limits
+    network: str
+    command: tuple[str, ...] = ()           # empty: the image's own entrypoint without arguments
+    working_dir: str | None = None
+
+
+class ContainerState(StrEnum):
+    """Docker's words. A container that was never started is CREATED."""
+
+    CREATED = "created"
+    RUNNING = "running"
+    PAUSED = "paused"
+    RESTARTING = "restarting"
+    REMOVING = "removing"
+    EXITED = "exited"
+    DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One row of the engine's list; no inspect was needed for it."""
+
+    id: str
+    name: str
+    image_id: str
+    state: ContainerState
+    labels: Mapping[str, str]
+    created_at: datetime
+
+    @property
+    def is_up(self) -> bool:
+        return self.state in (ContainerState.RUNNING, ContainerState.PAUSED, ContainerState.RESTARTING)
+
+    @property
+    def revision(self) -> int | None:
+        """The revision on its label; None when the label is missing or no number."""
+        text = self.labels.get(LABEL_REVISION, "")
+        return int(text) if text.isascii() and text.isdigit() else None
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerDetail:
+    """What an inspect adds. Times are None where the engine says 0001-01-01."""
+
+    container: Container
+    exit_code: int | None
+    oom_killed: bool
+    error: str                                  # the engine's own sentence, often empty
+    started_at: datetime | None
+    finished_at: datetime | None
+    ports: tuple[PublishedPort, ...]            # as configured, whether running or not
+    raw: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class EngineEvent:
+    """One thing that happened to one container. A hint, never the truth (promises.md 55)."""
+
+    at: datetime
+    action: str                 # "die", "kill", "stop", "oom", "start", …
+    container_id: str
+    container_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ImageFacts:
+    """What an engine knows of an image that it has."""
+
+    id: str                     # sha256:…
+    size_bytes: int
+    architecture: str
+    volumes: tuple[str, ...]    # VOLUME lines; such an image is refused
+    labels: Mapping[str, str]
+    digests: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PullProgress:
+    """Bytes over all layers seen so far. total_bytes None = the registry has not said yet."""
+
+    done_bytes: int
+    total_bytes: int | None
+
+    @property
+    def percent(self) -> int | None:
+        if not self.total_bytes:
+            return None
+        return min(100, self.done_bytes * 100 // self.total_bytes)
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    """One entry of the archive that `Engine.put` writes. `content` None = a folder."""
+
+    path: str                   # absolute inside the container
+    mode: int
+    uid: int
+    gid: int
+    content: bytes | None = field(default=None, repr=False)   # may be a secret: never in a log
