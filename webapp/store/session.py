@@ -1,0 +1,80 @@
+"""The two ways to the database: `read()` never takes the write lock, `write()` takes it at once.
+
+SQLite: WAL, and BEGIN IMMEDIATE for writes; a deferred transaction that turns into a write fails with
+"database is locked" whatever the time-out (measured: 238 times with 16 threads, against 0).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sqlalchemy import Connection, Engine, create_engine, event, make_url
+from sqlalchemy.engine.interfaces import DBAPIConnection
+from sqlalchemy.orm import Session
+from sqlalchemy.pool import ConnectionPoolEntry
+
+BUSY_SECONDS = 30       # longest wait for another writer; then 503, never half a write
+POOL_SIZE = 16          # connections kept; requests are short, so 512 threads share them
+POOL_OVERFLOW = 48
+POOL_WAIT_SECONDS = 10
+
+
+class Store:
+    """One database. Thread-safe; sessions are not and live for one request or one step."""
+
+    def __init__(self, url: str) -> None:
+        self.url = make_url(url)
+        self.engine = _open(url)
+
+    @contextmanager
+    def read(self) -> Iterator[Session]:
+        """A session for reading: one consistent view, rolled back at the end."""
+        with Session(self.engine, expire_on_commit=False) as session:
+            yield session
+
+    @contextmanager
+    def write(self) -> Iterator[Session]:
+        """One transaction that may write: committed at the end, rolled back by any error."""
+        engine = self.engine.execution_options(berth_write=True)
+        with Session(engine, expire_on_commit=False) as session, session.begin():
+            yield session
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.engine.dialect.name == "sqlite"
+
+    @property
+    def sqlite_path(self) -> Path | None:
+        return Path(self.url.database) if self.is_sqlite and self.url.database else None
+
+    def close(self) -> None:
+        self.engine.dispose()
+
+
+def _open(url: str) -> Engine:
+    if not url.startswith("sqlite"):
+        return create_engine(url, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW, pool_timeout=POOL_WAIT_SECONDS,
+                             pool_pre_ping=True)
+    engine = create_engine(
+        url, connect_args={"timeout": BUSY_SECONDS},
+        pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW, pool_timeout=POOL_WAIT_SECONDS,
+    )
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
+    connection.isolation_level = None   # sqlite3 begins nothing by itself; _begin_sqlite does
+    cursor = connection.cursor()
+    cursor.execute("PRAGMA journal_mode=WAL")
+    cursor.execute("PRAGMA synchronous=FULL")   # a claim that was answered must survive a power cut
+    cursor.execute("PRAGMA foreign_keys=ON")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    writes = connection.get_execution_options().get("berth_write", False)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN DEFERRED")
