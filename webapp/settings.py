@@ -225,8 +225,8 @@ def _refuse_what_does_not_go_together(settings: Settings) -> None:
     if not settings.allow_same_host and check.same_host(urlsplit(settings.url).hostname or "", settings.workspace_host):
         raise _bad("workspace_host", (
             f"{settings.workspace_host} is the dashboard's host name too, and browsers send its cookie to every port "
-            "of a name: programs in workspaces would see it. Give one of BERTH_URL and BERTH_WORKSPACE_HOST another name, "
-            "or set BERTH_ALLOW_SAME_HOST=true if you trust every member"))
+            "of a name: programs in workspaces would see it. Give one of BERTH_URL and BERTH_WORKSPACE_HOST another "
+            "name, or set BERTH_ALLOW_SAME_HOST=true if you trust every member"))
     if settings.listen_address[1] in settings.ports:
         raise _bad("listen", f"its port lies in BERTH_PORTS ({_as_text(settings.ports)}). Move one of them")
     if _cpu_millis(settings.default_cpus) > _cpu_millis(settings.max_cpus):
