@@ -24,6 +24,13 @@ from webapp.domain.container import (
 
 ProgressCallback = Callable[[PullProgress], None]
 
+NETWORK_PREFIX = "berth-"
+
+
+def network_name(instance: str) -> str:
+    """The one network that `prepare` makes; a spec can name no other kind."""
+    return f"{NETWORK_PREFIX}{instance}"
+
 
 @dataclass(frozen=True, slots=True)
 class Capabilities:
@@ -38,13 +45,14 @@ class Capabilities:
     cgroup_version: int
     storage_driver: str
     network_guarded: bool           # the rules that keep workspaces from the host's services are in place
-    findings: tuple[str, ...] = field(default_factory=tuple)   # codes of domain/findings: what the doctor says
+    findings: tuple[str, ...] = field(default_factory=tuple)   # values of engines/findings.Finding, for the doctor
 
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    exit_code: int
-    output: str                     # stdout and stderr, capped at 64 KiB, undecodable bytes replaced
+    exit_code: int                  # 126 or 127: the program could not be started, the output says why
+    output: str                     # stdout and stderr, the first 64 KiB, undecodable bytes replaced
+    timed_out: bool = False         # still running at the deadline, and nobody ended it; exit_code is 124 then
 
 
 class Engine(Protocol):
@@ -99,7 +107,8 @@ class Engine(Protocol):
     def remove_image(self, reference: str) -> None:
         """Absent = success."""
 
-    def exec(self, name: str, argv: Sequence[str], *, deadline_seconds: float, user: str = "") -> ExecResult: ...
+    def exec(self, name: str, argv: Sequence[str], *, deadline_seconds: float, user: str = "") -> ExecResult:
+        """Run a program in a running container; back by the deadline whatever it does. Raises EngineRejected."""
 
     def logs(self, name: str, *, tail_lines: int) -> str:
         """Last lines, oldest first, at most 256 KiB, control characters and undecodable bytes replaced. Absent = ''."""
