@@ -109,6 +109,11 @@ class SettingsError(AppError):
     title = N_("%(name)s cannot be used: %(why)s")
 
 
+class AgentAlreadyRuns(AppError):
+    code, status = "agent_already_runs", 409
+    title = N_("Another agent runs already on the state folder %(folder)s. Stop it first.")
+
+
 class EngineError(AppError):
     """Root of what a container engine can answer. Adapters translate into one of these at the border."""
 

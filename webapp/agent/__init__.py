@@ -1,0 +1,125 @@
+"""The agent: exactly one process makes what people want so, and writes down what it saw.
+
+Threads: one loop per host with its pool of workers, one listener per host for engine events, one for the doorbell.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import structlog
+
+from webapp.agent.context import HostContext, utc_now
+from webapp.agent.reconciler import HostLoop
+from webapp.engines import Engine, open_engine
+from webapp.errors import AgentAlreadyRuns, EngineError
+from webapp.services import observations, operations
+from webapp.settings import Settings, house_rules
+from webapp.store.doorbell import Doorbell
+from webapp.store.reads import agent as reads
+from webapp.store.session import Store
+
+log = structlog.get_logger(__name__)
+
+ALIVE_SECONDS = 5.0             # between two signs of life
+EVENTS_PAUSE_SECONDS = 2.0      # before listening again after the engine went away
+EVENTS_OVERLAP = timedelta(seconds=5)
+FINISH_SECONDS = 3.0            # for workers to end after a stop; what they were at is picked up by the next agent
+
+EngineOpener = Callable[..., Engine]
+
+
+def run(settings: Settings, stop: threading.Event, *, opener: EngineOpener = open_engine) -> None:
+    """Run until `stop` is set. Raises AgentAlreadyRuns when another one holds the lock."""
+    store = Store(settings.database_url)
+    with _alone(settings.state_dir):
+        with store.write() as session:
+            epoch = observations.next_epoch(session, now=utc_now())
+            operations.requeue_running(session)
+        contexts = _contexts(settings, store, epoch, opener)
+        log.info("agent.started", epoch=epoch, hosts=len(contexts))
+        _run_threads(store, contexts, stop, epoch)
+    store.close()
+    log.info("agent.stopped", epoch=epoch)
+
+
+@contextmanager
+def _alone(state_dir: Path) -> Iterator[None]:
+    """The lock of the one agent. Held by the open file: a pause cannot lose it, a kill gives it back."""
+    with open(state_dir / "agent.lock", "w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise AgentAlreadyRuns(folder=str(state_dir)) from error
+        yield
+
+
+def _contexts(settings: Settings, store: Store, epoch: int, opener: EngineOpener) -> list[HostContext]:
+    with store.read() as session:
+        hosts = reads.hosts(session)
+    return [
+        HostContext(
+            host_id=host.id, host_name=host.name, store=store, instance=settings.instance, epoch=epoch,
+            engine=opener(host.engine_url, instance=settings.instance, host=host.name),
+            house=house_rules(settings), volume_roots=settings.volume_roots, bind_address=settings.workspace_bind,
+        )
+        for host in hosts
+    ]
+
+
+def _run_threads(store: Store, contexts: list[HostContext], stop: threading.Event, epoch: int) -> None:
+    loops = [HostLoop(context, stop) for context in contexts]
+    threads = [threading.Thread(target=loop.run, name=f"host-{loop.context.host_name}", daemon=True) for loop in loops]
+    threads += [
+        threading.Thread(target=_listen, args=(loop, stop), name=f"events-{loop.context.host_name}", daemon=True)
+        for loop in loops
+    ]
+    threads.append(threading.Thread(target=_ring, args=(store, loops, stop), name="doorbell", daemon=True))
+    for thread in threads:
+        thread.start()
+    while not stop.wait(ALIVE_SECONDS):
+        with store.write() as session:
+            if not observations.still_alive(session, epoch=epoch, now=utc_now()):
+                log.error("agent.replaced", epoch=epoch)
+                stop.set()
+            operations.sweep(session, now=utc_now())
+    for loop in loops:
+        loop.wake()
+    for thread in threads[: len(loops)]:
+        thread.join(FINISH_SECONDS)
+    for context in contexts:
+        context.engine.close()
+
+
+def _ring(store: Store, loops: list[HostLoop], stop: threading.Event) -> None:
+    path = store.sqlite_path
+    if path is None:
+        return
+    doorbell = Doorbell(path)
+    while not stop.is_set():
+        if doorbell.wait(timeout_seconds=1.0):
+            for loop in loops:
+                loop.wake()
+    doorbell.close()
+
+
+def _listen(loop: HostLoop, stop: threading.Event) -> None:
+    """Events of the engine: hints that something changed. What was missed is found by the next pass."""
+    since = utc_now() - EVENTS_OVERLAP
+    while not stop.is_set():
+        try:
+            for event in loop.context.engine.events(since):
+                since = event.at
+                if event.action == "oom":
+                    loop.out_of_memory(event.container_name, event.at)
+                else:
+                    loop.wake()
+        except EngineError as error:
+            log.debug("engine.events_ended", host=loop.context.host_name, detail=str(error))
+        loop.wake()
+        stop.wait(EVENTS_PAUSE_SECONDS)

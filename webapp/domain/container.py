@@ -12,6 +12,7 @@ from webapp.domain.workspace import Limits
 LABEL_INSTANCE = "berth.instance"
 LABEL_WORKSPACE = "berth.workspace"
 LABEL_REVISION = "berth.revision"
+LABEL_PORTS = "berth.ports"     # "ssh=20001,jupyter=20002": the list of a stopped container shows no ports
 LABEL_PREFIX = "berth."
 
 
@@ -96,6 +97,11 @@ class Container:
         """The revision on its label; None when the label is missing or no number."""
         text = self.labels.get(LABEL_REVISION, "")
         return int(text) if text.isascii() and text.isdigit() else None
+
+    @property
+    def was_started(self) -> bool:
+        """False while it is `created`: then its writable layer holds nothing of anybody's."""
+        return self.state is not ContainerState.CREATED
 
 
 @dataclass(frozen=True, slots=True)

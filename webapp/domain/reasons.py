@@ -98,6 +98,18 @@ WORDINGS: dict[str, Wording] = {
         N_("%(service)s does not answer since %(since)s."),
         N_("It is restarted by itself inside the workspace; if it stays, stop and start the workspace."),
     ),
+    "owner_inactive": Wording(
+        N_("The account of its owner is not active."),
+        N_("An administrator can activate the account again."),
+    ),
+    "image_withdrawn": Wording(
+        N_("The image %(image)s was withdrawn from the catalogue before the workspace was made."),
+        N_("Remove this workspace and launch one of another image."),
+    ),
+    "limit_refused": Wording(
+        N_("It asks for more %(limit)s than this house allows, or for too little to run at all."),
+        N_("Remove this workspace and launch one with other limits."),
+    ),
     "volume_refused": Wording(
         N_("The volume %(volume)s cannot be mounted: %(detail)s"),
         N_("Ask an administrator to mend the folder, then press Start."),

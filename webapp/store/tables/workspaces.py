@@ -45,12 +45,13 @@ class Workspace(Base):
     health: Mapped[str]                             # domain.workspace.Health
     reason: Mapped[dict[str, Any] | None]           # {"code": domain.reasons, "facts": {…}}
     note: Mapped[dict[str, Any] | None]             # same shape: worth knowing, but nothing is wrong now
-    observed_generation: Mapped[int]
+    attempted_generation: Mapped[int] = mapped_column(default=0)   # the intent that the agent last took up
+    observed_generation: Mapped[int]                # the intent whose outcome (or whose started container) was seen
     container_id: Mapped[str | None]
     revision: Mapped[int]                           # counts containers made for it; 0 = none yet
     private_image: Mapped[str | None]               # what the current container was made from after a move
     progress: Mapped[dict[str, Any]]                # {"steps": [{"name", "state", "started_at", "ended_at", …}]}
-    failures: Mapped[int]                           # tries that went wrong in a row
+    failures: Mapped[int]                           # tries of attempted_generation that went wrong in a row
     next_try_at: Mapped[datetime | None]
     log_tail: Mapped[str | None]                    # last lines of a container that failed
     started_at: Mapped[datetime | None]             # when it was last seen ready

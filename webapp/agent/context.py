@@ -1,0 +1,42 @@
+"""What every part of the agent needs for one host, put together once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+
+from webapp.domain.house import HouseRules
+from webapp.engines import Engine
+from webapp.store.session import Store
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class HostContext:
+    """One host and the means to work on it. Shared by its threads; nothing in it changes but the caches."""
+
+    host_id: str
+    host_name: str
+    engine: Engine
+    store: Store
+    instance: str
+    epoch: int
+    house: HouseRules
+    volume_roots: tuple[Path, ...]
+    bind_address: str               # address that published ports bind
+    now: Callable[[], datetime] = utc_now
+    image_users: dict[str, tuple[str, str]] = field(default_factory=dict)   # image id → its passwd and group
+
+    @property
+    def network(self) -> str:
+        return f"berth-{self.instance}"
+
+    @property
+    def probe_address(self) -> str:
+        """Where the agent itself reaches published ports."""
+        return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.bind_address, self.bind_address)

@@ -1,0 +1,115 @@
+"""One worker's desk: the workspace as last read, and the guarded record that keeps it true."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import structlog
+
+from webapp.agent.context import HostContext
+from webapp.domain.container import Container
+from webapp.domain.plan import Wanted, own_containers
+from webapp.domain.reasons import Reason
+from webapp.domain.workspace import Phase
+from webapp.engines import Engine
+from webapp.errors import EngineError
+from webapp.services import observations
+from webapp.store.reads import agent as reads
+from webapp.store.reads.agent import WorkspaceInFull
+
+log = structlog.get_logger(__name__)
+
+LOG_LINES = 200
+_OF_WANTED = ("phase", "revision", "container_id", "private_image", "observed_generation", "next_try_at")
+_OF_WORKSPACE = ("attempted_generation", "failures", "progress", "started_at", "health", "note")
+
+
+class Stale(Exception):
+    """Somebody asked for something else while we worked, or another agent took over."""
+
+
+class Failed(Exception):
+    """This intent cannot be fulfilled, and trying again would not help."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.code)
+        self.reason = reason
+
+
+class Desk:
+    """Not thread-safe: one worker sits at it."""
+
+    def __init__(self, context: HostContext, workspace: WorkspaceInFull) -> None:
+        self.context = context
+        self.workspace = workspace
+
+    @classmethod
+    def open(cls, context: HostContext, workspace_id: str) -> Desk | None:
+        with context.store.read() as session:
+            workspace = reads.workspace(session, workspace_id, context.instance)
+        return None if workspace is None else cls(context, workspace)
+
+    @property
+    def wanted(self) -> Wanted:
+        return self.workspace.wanted
+
+    @property
+    def engine(self) -> Engine:
+        return self.context.engine
+
+    def now(self) -> datetime:
+        return self.context.now()
+
+    def record(self, **changes: Any) -> None:
+        """Write agent-owned columns. Raises Stale when the intent is no longer this one."""
+        if not self.record_if_current(**changes):
+            raise Stale
+
+    def record_if_current(self, **changes: Any) -> bool:
+        with self.context.store.write() as session:
+            done = observations.record(session, self.wanted.workspace_id, generation=self.wanted.generation,
+                                       epoch=self.context.epoch, now=self.now(), changes=changes)
+        if done:
+            self._remember(changes)
+        return done
+
+    def check_current(self) -> None:
+        """Raises Stale when a new intent was written; cheap, for loops that wait."""
+        with self.context.store.read() as session:
+            if reads.generation(session, self.wanted.workspace_id) != self.wanted.generation:
+                raise Stale
+
+    def reload(self) -> None:
+        """Read the row again, after a service changed something besides the agent's own columns (ports)."""
+        fresh = Desk.open(self.context, self.wanted.workspace_id)
+        if fresh is None or fresh.wanted.generation != self.wanted.generation:
+            raise Stale
+        self.workspace = fresh.workspace
+
+    def containers(self) -> tuple[Container, ...]:
+        """The workspace's own containers as the engine shows them now, newest revision first."""
+        return own_containers(self.wanted, tuple(self.engine.list()))
+
+    def log_tail(self) -> str | None:
+        """Last lines of the newest container, for people; None when there is none or it cannot be read."""
+        try:
+            newest = next(iter(self.containers()), None)
+            return self.engine.logs(newest.name, tail_lines=LOG_LINES) if newest else None
+        except EngineError as error:
+            log.warning("workspace.no_log_tail", workspace=self.wanted.workspace_id, detail=str(error))
+            return None
+
+    def workspace_is_gone(self) -> None:
+        """Its removal is on record; the next plan must see that."""
+        gone = replace(self.wanted, phase=Phase.REMOVED, observed_generation=self.wanted.generation)
+        self.workspace = replace(self.workspace, wanted=gone)
+
+    def _remember(self, changes: dict[str, Any]) -> None:
+        wanted = {key: changes[key] for key in _OF_WANTED if key in changes}
+        if "phase" in wanted:
+            wanted["phase"] = Phase(wanted["phase"])
+        others = {key: changes[key] for key in _OF_WORKSPACE if key in changes}
+        self.workspace = replace(self.workspace, wanted=replace(self.wanted, **wanted), **others)
+

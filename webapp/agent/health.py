@@ -1,0 +1,55 @@
+"""Running workspaces, looked after: does each service still answer, and was a program in one ended for its memory?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+
+from webapp.agent import probes
+from webapp.agent.context import HostContext
+from webapp.agent.desk import Desk
+from webapp.domain.plan import Wanted
+from webapp.domain.reasons import Reason
+from webapp.domain.sizes import show_size
+from webapp.domain.workspace import Health, Phase, Service
+
+EVERY_SECONDS = 10.0
+MISSES = 2                      # silent looks in a row before it is called degraded: slow is not dead
+
+
+class HealthCheck:
+    """The looks at one host's workspaces. Not thread-safe: the host's loop calls it."""
+
+    def __init__(self, context: HostContext) -> None:
+        self._context = context
+        self._misses: Counter[tuple[str, Service]] = Counter()
+
+    def look_at(self, wanted: Wanted) -> None:
+        """Probe each service of a running workspace once and record a change of health."""
+        silent = [service for service in sorted(wanted.ports) if self._is_silent(wanted, service)]
+        desk = Desk.open(self._context, wanted.workspace_id)
+        if desk is None or desk.wanted.phase is not Phase.RUNNING or desk.wanted.generation != wanted.generation:
+            return
+        health = Health.DEGRADED if silent else Health.OK
+        if desk.workspace.health == health:
+            return
+        reason = None
+        if silent:
+            reason = Reason("service_down", {"service": str(silent[0]), "since": desk.now().isoformat()}).as_json()
+        desk.record_if_current(health=health, reason=reason)
+
+    def note_out_of_memory(self, workspace_id: str, at: datetime) -> None:
+        """A program inside was ended for its memory, and the workspace goes on: say so, once per occasion."""
+        desk = Desk.open(self._context, workspace_id)
+        if desk is None or desk.wanted.phase is not Phase.RUNNING:
+            return
+        memory = show_size(desk.workspace.limits.memory_bytes)
+        desk.record_if_current(note=Reason("child_out_of_memory", {"memory": memory, "at": at.isoformat()}).as_json())
+
+    def _is_silent(self, wanted: Wanted, service: Service) -> bool:
+        key = (wanted.workspace_id, service)
+        if probes.answers(service, self._context.probe_address, wanted.ports[service]):
+            del self._misses[key]
+            return False
+        self._misses[key] += 1
+        return self._misses[key] >= MISSES

@@ -1,0 +1,62 @@
+"""The steps that take a workspace down: stop, remove, clean up."""
+
+from __future__ import annotations
+
+import structlog
+
+from webapp.agent import specs
+from webapp.agent.desk import Desk, Stale
+from webapp.domain.container import ContainerState
+from webapp.domain.plan import Record, Remove, Seen, Stop, private_image
+from webapp.domain.reasons import Reason
+from webapp.domain.workspace import Desired, Health, Phase
+from webapp.services import observations
+
+log = structlog.get_logger(__name__)
+
+GRACE_SECONDS = 10              # TERM first: notebooks are saved by Jupyter, training scripts may catch it
+
+_PHASE_WHILE_STOPPING = {Desired.STOPPED: Phase.STOPPING, Desired.REMOVED: Phase.REMOVING}
+
+
+def stop(desk: Desk, seen: Seen, step: Stop) -> Seen:
+    _show(desk)
+    desk.engine.stop(step.name, GRACE_SECONDS)
+    return seen.with_state(step.name, ContainerState.EXITED)
+
+
+def remove(desk: Desk, seen: Seen, step: Remove) -> Seen:
+    _show(desk)
+    desk.engine.remove(step.name)
+    return seen.without(step.name)
+
+
+def settle(desk: Desk, seen: Seen, step: Record) -> Seen:
+    reason = Reason(step.reason, {"host": desk.context.host_name}).as_json() if step.reason else None
+    desk.record(phase=step.phase, health=Health.UNKNOWN, reason=reason, observed_generation=desk.wanted.generation,
+                next_try_at=None, failures=0)
+    log.info("workspace.settled", workspace=desk.wanted.workspace_id, phase=str(step.phase))
+    return seen
+
+
+def clean_up(desk: Desk, seen: Seen) -> Seen:
+    """Its containers are gone: remove its private volume and images, then give the ports back. Home and data stay."""
+    _show(desk)
+    wanted = desk.wanted
+    desk.engine.remove_volume(specs.private_volume(wanted.instance, wanted.workspace_id))
+    for revision in range(2, wanted.revision + 2):
+        desk.engine.remove_image(private_image(wanted.instance, wanted.workspace_id, revision))
+    with desk.context.store.write() as session:
+        done = observations.record_removed(session, wanted.workspace_id, generation=wanted.generation,
+                                           epoch=desk.context.epoch, now=desk.now())
+    if not done:
+        raise Stale
+    desk.workspace_is_gone()
+    log.info("workspace.removed", workspace=wanted.workspace_id)
+    return seen
+
+
+def _show(desk: Desk) -> None:
+    phase = _PHASE_WHILE_STOPPING.get(desk.wanted.desired)
+    if phase is not None and desk.wanted.phase is not phase:
+        desk.record(phase=phase)

@@ -1,0 +1,48 @@
+"""The last look before a container is made: the database may hold what web should never have written."""
+
+from __future__ import annotations
+
+from webapp.agent.context import HostContext
+from webapp.agent.folders import refusal
+from webapp.domain.container import ImageFacts
+from webapp.domain.house import MIN_CPU_MILLIS, MIN_MEMORY_BYTES
+from webapp.domain.reasons import Reason
+from webapp.store.reads.agent import MountWanted, WorkspaceInFull
+
+LABEL_WORKSPACE_IMAGE = "berth.image.jupyter"    # images/workspace/Dockerfile sets it: 1, or 0 for "SSH only"
+
+
+def refuse_workspace(workspace: WorkspaceInFull, context: HostContext) -> Reason | None:
+    """Why this workspace may not run as it is asked for; None = it may."""
+    if not workspace.owner_active:
+        return Reason("owner_inactive")
+    if workspace.image_withdrawn and workspace.wanted.revision == 0:
+        return Reason("image_withdrawn", {"image": workspace.image_reference})
+    limits, house = workspace.limits, context.house
+    if not MIN_CPU_MILLIS <= limits.cpu_millis <= house.max_cpu_millis:
+        return Reason("limit_refused", {"limit": "CPU"})
+    if not MIN_MEMORY_BYTES <= limits.memory_bytes <= house.max_memory_bytes or limits.shm_bytes > limits.memory_bytes:
+        return Reason("limit_refused", {"limit": "memory"})
+    return refuse_mounts(workspace, context)
+
+
+def refuse_mounts(workspace: WorkspaceInFull, context: HostContext) -> Reason | None:
+    """Asked before every start, not only at the first: membership, folders and their owners change."""
+    for mount in workspace.mounts:
+        if detail := _mount_refusal(mount, context):
+            return Reason("volume_refused", {"volume": mount.volume_name, "detail": detail})
+    return None
+
+
+def refuse_image(reference: str, facts: ImageFacts) -> Reason | None:
+    if facts.volumes:
+        return Reason("image_has_volumes", {"image": reference, "volumes": ", ".join(facts.volumes)})
+    if LABEL_WORKSPACE_IMAGE not in facts.labels:
+        return Reason("image_not_workspace", {"image": reference})
+    return None
+
+
+def _mount_refusal(mount: MountWanted, context: HostContext) -> str | None:
+    if not mount.member_belongs:
+        return f"its owner is no member of {mount.team.name} any more"
+    return refusal(mount.host_folder, context.volume_roots) if mount.host_folder is not None else None

@@ -1,0 +1,261 @@
+"""plan(wanted, seen) → the one next step for a workspace. Pure: the hard rules of its life are tested in microseconds.
+
+The agent carries out the step, looks again (or knows what it just did) and asks for the next one. A crash between any
+two steps loses nothing: the next plan starts from what the engine shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from webapp.domain.container import (
+    LABEL_INSTANCE,
+    LABEL_PORTS,
+    LABEL_REVISION,
+    LABEL_WORKSPACE,
+    Container,
+    ContainerState,
+)
+from webapp.domain.workspace import RESTING, Desired, Phase, Service
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What the row says: the intent, and what the agent recorded last."""
+
+    instance: str
+    workspace_id: str
+    desired: Desired
+    generation: int
+    observed_generation: int
+    phase: Phase
+    revision: int                       # 0 = none recorded
+    container_id: str | None
+    private_image: str | None
+    ports: Mapping[Service, int]
+    next_try_at: datetime | None
+
+    @property
+    def port_label(self) -> str:
+        return ",".join(f"{service}={port}" for service, port in sorted(self.ports.items()))
+
+    @property
+    def is_settled(self) -> bool:
+        """This intent has ended; only a new one changes anything (no resurrection against anybody's will)."""
+        return self.phase in RESTING and self.observed_generation == self.generation
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The workspace's own containers, newest revision first, and whether their image is known to be on the host."""
+
+    containers: tuple[Container, ...]
+    image_ready: bool = False
+
+    def with_container(self, container: Container) -> Seen:
+        others = (other for other in self.containers if other.name != container.name)
+        return replace(self, containers=tuple(sorted((container, *others), key=_revision, reverse=True)))
+
+    def with_state(self, name: str, state: ContainerState) -> Seen:
+        changed = (replace(one, state=state) if one.name == name else one for one in self.containers)
+        return replace(self, containers=tuple(changed))
+
+    def without(self, name: str) -> Seen:
+        return replace(self, containers=tuple(one for one in self.containers if one.name != name))
+
+
+@dataclass(frozen=True, slots=True)
+class EnsureImage:
+    """Have the image on the host, pulled if need be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    revision: int
+    from_private_image: str | None      # None = the image of the catalogue
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Write the files and start."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitReady:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Examine:
+    """It ended while it should run: find out why (domain/endings.py)."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Keep what is in the container's layer as a private image, for a container that must be made anew."""
+
+    name: str
+    reference: str
+
+
+@dataclass(frozen=True, slots=True)
+class Remove:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class CleanUp:
+    """Remove the private volume and the private images, then record that it is gone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """Nothing left to do on the engine: write the phase down."""
+
+    phase: Phase
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing to do now. `until` = look again then; None = when something changes."""
+
+    until: datetime | None = None
+
+
+Step = EnsureImage | Create | Start | AwaitReady | Examine | Stop | Commit | Remove | CleanUp | Record | Rest
+
+
+def container_name(instance: str, workspace_id: str, revision: int) -> str:
+    return f"berth-{instance}-w-{workspace_id}-r{revision}"
+
+
+def private_image(instance: str, workspace_id: str, revision: int) -> str:
+    """Name of the image that the container of `revision` was made from, after a move."""
+    return f"berth-{instance}/w-{workspace_id}:r{revision}"
+
+
+def own_containers(wanted: Wanted, listed: tuple[Container, ...]) -> tuple[Container, ...]:
+    """The containers that may be touched: right labels *and* right name; copied labels alone adopt nothing."""
+    own = (one for one in listed if _is_own(wanted, one))
+    return tuple(sorted(own, key=_revision, reverse=True))
+
+
+def plan(wanted: Wanted, seen: Seen, *, now: datetime) -> Step:
+    if wanted.next_try_at is not None and wanted.next_try_at > now:
+        return Rest(until=wanted.next_try_at)
+    if wanted.desired is Desired.REMOVED:
+        return _towards_removed(wanted, seen)
+    if wanted.desired is Desired.STOPPED:
+        return _towards_stopped(wanted, seen)
+    return _towards_running(wanted, seen)
+
+
+def _towards_removed(wanted: Wanted, seen: Seen) -> Step:
+    for container in seen.containers:
+        return Stop(container.name) if container.is_up else Remove(container.name)
+    return Rest() if wanted.phase is Phase.REMOVED else CleanUp()
+
+
+def _towards_stopped(wanted: Wanted, seen: Seen) -> Step:
+    for container in seen.containers:
+        if container.is_up:
+            return Stop(container.name)
+    return Rest() if wanted.is_settled else Record(Phase.STOPPED)
+
+
+def _towards_running(wanted: Wanted, seen: Seen) -> Step:
+    if wanted.is_settled:
+        return _leave_down(seen)
+    current = _current(wanted, seen)
+    if current is None:
+        return _make(wanted, seen)
+    if current.state is ContainerState.CREATED:
+        return _rival(current, seen) or Start(current.name)
+    if current.is_up:
+        return _after_start(wanted, seen, current)
+    if current.state in (ContainerState.DEAD, ContainerState.REMOVING):
+        return Remove(current.name)
+    asked_for = wanted.observed_generation < wanted.generation
+    return Start(current.name) if asked_for or wanted.next_try_at is not None else Examine(current.name)
+
+
+def _leave_down(seen: Seen) -> Step:
+    """Stopped or failed, and nobody asked again: a container that is up all the same has no claim to run."""
+    for container in seen.containers:
+        if container.is_up:
+            return Stop(container.name)
+    return Rest()
+
+
+def _make(wanted: Wanted, seen: Seen) -> Step:
+    """No container fits. Keep the layer of one that ran; throw away one that never did."""
+    for container in seen.containers:
+        if not container.was_started:
+            return Remove(container.name)
+    if not seen.containers and _vanished(wanted):
+        return Record(Phase.STOPPED, reason="removed_outside")
+    revision = max([wanted.revision, *map(_revision, seen.containers)]) + 1
+    if not seen.containers:
+        return Create(revision, wanted.private_image) if seen.image_ready else EnsureImage()
+    newest = seen.containers[0]
+    if newest.is_up:
+        return Stop(newest.name)
+    reference = private_image(wanted.instance, wanted.workspace_id, revision)
+    return Create(revision, reference) if seen.image_ready else Commit(newest.name, reference)
+
+
+def _vanished(wanted: Wanted) -> bool:
+    """It ran, nobody asked for anything since, and it is gone: removed by hand."""
+    return wanted.container_id is not None and wanted.observed_generation == wanted.generation
+
+
+def _rival(current: Container, seen: Seen) -> Step | None:
+    """Another container of the same workspace that is up would write to the same volumes."""
+    for other in seen.containers:
+        if other.name != current.name and other.is_up:
+            return Stop(other.name)
+    return None
+
+
+def _after_start(wanted: Wanted, seen: Seen, current: Container) -> Step:
+    is_recorded = wanted.phase is Phase.RUNNING and wanted.observed_generation == wanted.generation
+    if not is_recorded or wanted.container_id != current.id:
+        return AwaitReady(current.name)
+    for other in seen.containers:                      # only now is the old one of a move removed
+        if other.name != current.name:
+            return Stop(other.name) if other.is_up else Remove(other.name)
+    return Rest()
+
+
+def _current(wanted: Wanted, seen: Seen) -> Container | None:
+    for container in seen.containers:
+        if container.labels.get(LABEL_PORTS) == wanted.port_label:
+            return container
+    return None
+
+
+def _is_own(wanted: Wanted, container: Container) -> bool:
+    labels = container.labels
+    return (
+        labels.get(LABEL_INSTANCE) == wanted.instance
+        and labels.get(LABEL_WORKSPACE) == wanted.workspace_id
+        and container.revision is not None
+        and labels.get(LABEL_REVISION) == str(container.revision)
+        and container.name == container_name(wanted.instance, wanted.workspace_id, container.revision)
+    )
+
+
+def _revision(container: Container) -> int:
+    return container.revision or 0

@@ -1,0 +1,98 @@
+"""What the agent saw, written down. Every write is guarded: it holds only if the intent that it answers is still the last.
+
+0 rows changed means that somebody asked for something else meanwhile, or that a newer agent runs: look again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import delete, select, update
+from sqlalchemy.orm import Session
+
+from webapp.domain.actor import Actor
+from webapp.domain.workspace import Desired, Health, Phase
+from webapp.services import events, ports
+from webapp.store.tables import AgentState, Host, HostHome, Workspace, WorkspaceSecret
+
+
+def next_epoch(session: Session, *, now: datetime) -> int:
+    """Take over as the agent: everything recorded under an older epoch is refused from here on."""
+    state = session.get(AgentState, 1)
+    if state is None:
+        state = AgentState(id=1, epoch=0)
+        session.add(state)
+    state.epoch += 1
+    state.started_at = state.alive_at = now
+    return state.epoch
+
+
+def still_alive(session: Session, *, epoch: int, now: datetime) -> bool:
+    """The agent's sign of life. False = a newer agent has taken over."""
+    done = session.execute(update(AgentState).where(AgentState.epoch == epoch).values(alive_at=now))
+    return bool(done.rowcount)  # type: ignore[attr-defined]
+
+
+def record(
+    session: Session, workspace_id: str, *, generation: int, epoch: int, now: datetime, changes: Mapping[str, Any]
+) -> bool:
+    """Write `changes` of agent-owned columns. False = stale, nothing was written."""
+    values = dict(changes)
+    if "phase" in values:
+        values["phase_at"] = now
+    done = session.execute(
+        update(Workspace)
+        .where(Workspace.id == workspace_id, Workspace.generation == generation, _is_current(epoch))
+        .values(**values)
+    )
+    return bool(done.rowcount)  # type: ignore[attr-defined]
+
+
+def record_removed(session: Session, workspace_id: str, *, generation: int, epoch: int, now: datetime) -> bool:
+    """Nothing of it is left on its host: give its ports back and forget its secrets. The row stays, for history."""
+    changes = {"phase": Phase.REMOVED, "observed_generation": generation, "health": Health.UNKNOWN, "reason": None,
+               "note": None, "container_id": None, "private_image": None, "next_try_at": None}
+    if not record(session, workspace_id, generation=generation, epoch=epoch, now=now, changes=changes):
+        return False
+    ports.release_all(session, workspace_id, now)
+    session.execute(delete(WorkspaceSecret).where(WorkspaceSecret.workspace_id == workspace_id))
+    events.write(session, Actor.house(), "workspace.removed", "workspace", workspace_id, now=now)
+    return True
+
+
+def record_host_seen(session: Session, host_id: str, *, capabilities: Mapping[str, Any] | None, now: datetime) -> None:
+    """The engine answered. `capabilities` None = keep what is known."""
+    values: dict[str, Any] = {"seen_at": now, "unreachable_since": None, "trouble": None}
+    if capabilities is not None:
+        values["capabilities"] = dict(capabilities)
+    session.execute(update(Host).where(Host.id == host_id).values(**values))
+
+
+def record_host_silent(session: Session, host_id: str, *, trouble: str, epoch: int, now: datetime) -> None:
+    """The engine does not answer: what runs there is unknown, and nothing is freed (promises.md P6)."""
+    host = session.get_one(Host, host_id)
+    if host.unreachable_since is None:
+        host.unreachable_since = now
+    host.trouble = trouble
+    reason = {"code": "engine_unreachable", "facts": {"host": host.name, "since": host.unreachable_since.isoformat()}}
+    session.execute(
+        update(Workspace)
+        .where(Workspace.host_id == host_id, Workspace.phase == Phase.RUNNING, Workspace.desired == Desired.RUNNING,
+               _is_current(epoch))
+        .values(phase=Phase.UNKNOWN, phase_at=now, health=Health.UNKNOWN, reason=reason)
+    )
+
+
+def home_is_seeded(session: Session, host_id: str, member_id: str) -> bool:
+    return session.get(HostHome, (host_id, member_id)) is not None
+
+
+def record_home_seeded(session: Session, host_id: str, member_id: str, *, now: datetime) -> None:
+    if session.get(HostHome, (host_id, member_id)) is None:
+        session.add(HostHome(host_id=host_id, member_id=member_id, seeded_at=now))
+
+
+def _is_current(epoch: int) -> Any:
+    return select(AgentState.epoch).where(AgentState.id == 1).scalar_subquery() == epoch

@@ -1,0 +1,171 @@
+"""What the agent reads: a light row per workspace for each pass, and everything about one when it works on it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from webapp.domain.plan import Wanted
+from webapp.domain.workspace import Desired, Limits, Person, Phase, Service
+from webapp.domain.workspace import Team as TeamValue
+from webapp.store.tables import (
+    Host,
+    Image,
+    Member,
+    Operation,
+    PortClaim,
+    SshKey,
+    Team,
+    TeamMember,
+    Volume,
+    Workspace,
+    WorkspaceMount,
+    WorkspaceSecret,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class MountWanted:
+    """A team volume as asked for. Whether it may be mounted is checked again right before."""
+
+    volume_id: str
+    volume_name: str
+    team: TeamValue
+    host_folder: str | None
+    target: str
+    read_only: bool
+    member_belongs: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WorkspaceInFull:
+    """All that one workspace is made of, but for its secrets."""
+
+    wanted: Wanted
+    name: str
+    host_id: str
+    host_name: str
+    owner_id: str
+    person: Person
+    owner_active: bool
+    image_reference: str
+    image_withdrawn: bool
+    limits: Limits
+    jupyter: bool
+    mounts: tuple[MountWanted, ...]
+    attempted_generation: int
+    failures: int
+    progress: Mapping[str, Any]
+    started_at: datetime | None
+    health: str
+    note: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class SecretsInFull:
+    jupyter_token: str
+    host_private_key: str
+    host_public_key: str
+
+
+def hosts(session: Session) -> list[Host]:
+    return list(session.scalars(select(Host).order_by(Host.name)))
+
+
+def wanted_on(session: Session, host_id: str, instance: str) -> list[Wanted]:
+    """Every workspace of the host that is not gone for good. Two statements, however many there are."""
+    rows = session.scalars(
+        select(Workspace).where(Workspace.host_id == host_id, Workspace.phase != Phase.REMOVED)
+    ).all()
+    ports: dict[str, dict[Service, int]] = defaultdict(dict)
+    for claim in session.scalars(select(PortClaim).where(PortClaim.host_id == host_id)):
+        ports[claim.workspace_id][Service(claim.service)] = claim.port
+    return [_wanted(row, ports[row.id], instance) for row in rows]
+
+
+def workspace(session: Session, workspace_id: str, instance: str) -> WorkspaceInFull | None:
+    found = session.execute(
+        select(Workspace, Member, Image, Host)
+        .join(Member, Member.id == Workspace.owner_id)
+        .join(Image, Image.id == Workspace.image_id)
+        .join(Host, Host.id == Workspace.host_id)
+        .where(Workspace.id == workspace_id)
+    ).one_or_none()
+    if found is None:
+        return None
+    row, owner, image, host = found.tuple()
+    claims = session.scalars(select(PortClaim).where(PortClaim.workspace_id == workspace_id))
+    ports = {Service(claim.service): claim.port for claim in claims}
+    teams = _teams_of(session, owner.id)
+    return WorkspaceInFull(
+        wanted=_wanted(row, ports, instance), name=row.name, host_id=host.id, host_name=host.name, owner_id=owner.id,
+        person=Person(owner.username, owner.uid, teams), owner_active=owner.deactivated_at is None,
+        image_reference=row.image_reference, image_withdrawn=image.withdrawn_at is not None,
+        limits=Limits(row.cpu_millis, row.memory_bytes, row.shm_bytes, row.pids), jupyter=row.jupyter,
+        mounts=_mounts(session, workspace_id, teams), attempted_generation=row.attempted_generation,
+        failures=row.failures, progress=row.progress, started_at=row.started_at, health=row.health, note=row.note,
+    )
+
+
+def secrets(session: Session, workspace_id: str) -> SecretsInFull | None:
+    row = session.get(WorkspaceSecret, workspace_id)
+    return None if row is None else SecretsInFull(row.jupyter_token, row.host_private_key, row.host_public_key)
+
+
+def authorized_keys(session: Session, member_id: str) -> tuple[str, ...]:
+    keys = select(SshKey.line).where(SshKey.member_id == member_id).order_by(SshKey.created_at, SshKey.id)
+    return tuple(session.scalars(keys))
+
+
+def generation(session: Session, workspace_id: str) -> int | None:
+    return session.scalar(select(Workspace.generation).where(Workspace.id == workspace_id))
+
+
+def waiting_operations(session: Session, host_id: str) -> list[Operation]:
+    """Oldest first; those of workspaces on this host."""
+    return list(session.scalars(
+        select(Operation)
+        .join(Workspace, Workspace.id == Operation.workspace_id)
+        .where(Operation.state == "waiting", Workspace.host_id == host_id)
+        .order_by(Operation.created_at)
+    ))
+
+
+def _wanted(row: Workspace, ports: Mapping[Service, int], instance: str) -> Wanted:
+    return Wanted(
+        instance=instance, workspace_id=row.id, desired=Desired(row.desired), generation=row.generation,
+        observed_generation=row.observed_generation, phase=Phase(row.phase), revision=row.revision,
+        container_id=row.container_id, private_image=row.private_image, ports=dict(ports),
+        next_try_at=row.next_try_at,
+    )
+
+
+def _teams_of(session: Session, member_id: str) -> tuple[TeamValue, ...]:
+    teams = session.execute(
+        select(Team.name, Team.gid).join(TeamMember, TeamMember.team_id == Team.id)
+        .where(TeamMember.member_id == member_id).order_by(Team.gid)
+    )
+    return tuple(TeamValue(name, gid) for name, gid in teams.tuples())
+
+
+def _mounts(session: Session, workspace_id: str, teams: tuple[TeamValue, ...]) -> tuple[MountWanted, ...]:
+    rows = session.execute(
+        select(WorkspaceMount, Volume, Team)
+        .join(Volume, Volume.id == WorkspaceMount.volume_id)
+        .join(Team, Team.id == Volume.team_id)
+        .where(WorkspaceMount.workspace_id == workspace_id).order_by(Volume.target)
+    )
+    return tuple(
+        MountWanted(
+            volume_id=volume.id, volume_name=volume.name, team=TeamValue(team.name, team.gid),
+            host_folder=volume.host_folder, target=volume.target, read_only=mount.read_only or volume.read_only,
+            member_belongs=TeamValue(team.name, team.gid) in teams,
+        )
+        for mount, volume, team in rows.tuples()
+    )
