@@ -1,0 +1,46 @@
+"""Who may: the few questions that every service asks the same way.
+
+What belongs to somebody else does not exist for a member, so that ids cannot be tried out.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from webapp.domain.actor import Actor
+from webapp.errors import Forbidden, NotFound
+from webapp.store.tables import Member, Workspace
+
+
+def require_admin(actor: Actor) -> None:
+    if not actor.is_admin:
+        raise Forbidden()
+
+
+def is_house(actor: Actor) -> bool:
+    """The agent or the command line: whoever uses it has the server already."""
+    return actor.member_id is None and actor.is_admin
+
+
+def person(session: Session, actor: Actor) -> Member:
+    """The row of the person who asks. Raises Forbidden for the house and for somebody deactivated."""
+    member = session.get(Member, actor.member_id) if actor.member_id else None
+    if member is None or member.deactivated_at is not None:
+        raise Forbidden()
+    return member
+
+
+def member(session: Session, member_id: str) -> Member:
+    found = session.get(Member, member_id)
+    if found is None:
+        raise NotFound()
+    return found
+
+
+def workspace(session: Session, actor: Actor, workspace_id: str) -> Workspace:
+    """A workspace that its owner or an admin may act on, locked until the end of the transaction."""
+    found = session.scalar(select(Workspace).where(Workspace.id == workspace_id).with_for_update())
+    if found is None or not (actor.is_admin or found.owner_id == actor.member_id):
+        raise NotFound()
+    return found

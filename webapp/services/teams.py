@@ -1,0 +1,83 @@
+"""Teams: who shares data. A team's gid owns its files on every host and is never given to another team."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from webapp.domain.actor import Actor
+from webapp.domain.names import parse_team_name
+from webapp.domain.workspace import Desired
+from webapp.errors import N_, InvalidInput, NotFound
+from webapp.services import access, events, workspaces
+from webapp.services.ids import new_id
+from webapp.store.tables import Member, Team, TeamMember, Volume, Workspace, WorkspaceMount
+from webapp.store.tables.people import FIRST_GID
+
+
+def create_team(session: Session, actor: Actor, *, name: str, now: datetime) -> Team:
+    access.require_admin(actor)
+    name = parse_team_name(name, "name")
+    _refuse_taken_name(session, name)
+    highest = session.scalar(select(func.max(Team.gid)))
+    team = Team(id=new_id(), name=name, gid=max(FIRST_GID - 1, highest or 0) + 1, created_at=now)
+    session.add(team)
+    session.flush()
+    events.write(session, actor, "team.create", "team", team.id, now=now, name=name, gid=team.gid)
+    return team
+
+
+def add_member(session: Session, actor: Actor, *, team_id: str, member_id: str, now: datetime) -> None:
+    """Adding twice changes nothing. Workspaces that run already get the group at their next start."""
+    access.require_admin(actor)
+    _get(session, team_id)
+    access.member(session, member_id)
+    if session.get(TeamMember, (team_id, member_id)) is None:
+        session.add(TeamMember(team_id=team_id, member_id=member_id))
+        session.flush()
+        events.write(session, actor, "team.add_member", "team", team_id, now=now, member_id=member_id)
+
+
+def remove_member(session: Session, actor: Actor, *, team_id: str, member_id: str, now: datetime) -> list[Workspace]:
+    """Takes the person out, and stops those of their workspaces that have a volume of the team; these are returned.
+
+    Without the stop the data would stay open to them for as long as a container runs.
+    """
+    access.require_admin(actor)
+    row = session.get(TeamMember, (team_id, member_id))
+    if row is None:
+        return []
+    session.delete(row)
+    session.flush()
+    stopped = [workspaces.stop(session, actor, workspace_id, now=now)
+               for workspace_id in _running_with_volumes_of(session, team_id, member_id)]
+    events.write(session, actor, "team.remove_member", "team", team_id, now=now, member_id=member_id,
+                 stopped=[workspace.id for workspace in stopped])
+    return stopped
+
+
+def _get(session: Session, team_id: str) -> Team:
+    team = session.get(Team, team_id)
+    if team is None:
+        raise NotFound()
+    return team
+
+
+def _refuse_taken_name(session: Session, name: str) -> None:
+    """A member's name is taken too, since both are groups inside a workspace."""
+    taken = session.scalar(select(Team.id).where(Team.name == name)) or session.scalar(
+        select(Member.id).where(Member.username == name))
+    if taken:
+        raise InvalidInput.of("name", N_("“%(given)s” is taken. Choose another name."), given=name)
+
+
+def _running_with_volumes_of(session: Session, team_id: str, member_id: str) -> list[str]:
+    mounted = (
+        select(WorkspaceMount.workspace_id)
+        .join(Volume, Volume.id == WorkspaceMount.volume_id).where(Volume.team_id == team_id)
+    )
+    running = select(Workspace.id).where(
+        Workspace.owner_id == member_id, Workspace.desired == Desired.RUNNING, Workspace.id.in_(mounted))
+    return list(session.scalars(running))
