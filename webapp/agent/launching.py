@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import Any
 
@@ -161,11 +162,22 @@ def _image_users(desk: Desk, name: str) -> tuple[str, str]:
 
 def _take_other_port(desk: Desk, seen: Seen, error: PortTaken) -> Seen:
     """A foreign program listens there. Claim another; the next plan makes the container anew, keeping its layer."""
-    taken = int(error.facts.get("port") or 0)
-    service = next((service for service, port in desk.wanted.ports.items() if port == taken), None)
-    if service is None:
+    services = _services_on(desk, str(error.facts.get("port", "")))
+    if not services:
         raise error
-    context = desk.context
+    for service in services:
+        _replace_port(desk, service)
+    return Seen(seen.containers)
+
+
+def _services_on(desk: Desk, ports_named: str) -> list[Service]:
+    """Whose ports the engine named. It names all of the container's own when it does not know which one it was."""
+    named = {int(number) for number in re.findall(r"\d+", ports_named)}
+    return [service for service, port in sorted(desk.wanted.ports.items()) if port in named]
+
+
+def _replace_port(desk: Desk, service: Service) -> None:
+    context, taken = desk.context, desk.wanted.ports[service]
     with context.store.write() as session:
         new = ports.replace(session, context.host_id, desk.wanted.workspace_id, service, taken=taken,
                             ports=context.house.ports, now=desk.now())
@@ -173,7 +185,6 @@ def _take_other_port(desk: Desk, seen: Seen, error: PortTaken) -> Seen:
     desk.reload()
     facts = {"old": taken, "new": new, "service": str(service), "host": context.host_name}
     desk.record(note=Reason("port_replaced", facts).as_json())
-    return Seen(seen.containers)
 
 
 def _await(desk: Desk, seen: Seen, name: str, service: Service) -> tuple[Seen, bool]:
