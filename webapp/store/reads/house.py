@@ -1,0 +1,134 @@
+"""What admins see of the house: the agent's sign of life, hosts, images, volumes, and how far a new house is set up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from webapp.domain.workspace import Desired, Phase
+from webapp.store.tables import AgentState, Host, Image, Member, PortClaim, Team, Volume, Workspace, WorkspaceMount
+
+
+@dataclass(frozen=True, slots=True)
+class SignOfLife:
+    """Of the agent. None = it has never run."""
+
+    epoch: int
+    started_at: datetime | None
+    alive_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class HostRow:
+    id: str
+    name: str
+    engine_url: str
+    seen_at: datetime | None
+    unreachable_since: datetime | None
+    trouble: str | None
+    capabilities: dict[str, Any] | None     # engines.Capabilities
+    findings: tuple[str, ...]               # codes: what is wrong with its set-up
+    workspaces: int                         # not yet gone
+    wanted_running: int
+    ports_claimed: int
+
+
+@dataclass(frozen=True, slots=True)
+class ImageRow:
+    id: str
+    title: str
+    base: str | None
+    reference: str | None                   # None = not prepared
+    cuda_version: str | None
+    has_jupyter: bool
+    withdrawn_at: datetime | None
+    workspaces: int                         # made from it and not yet gone
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeRow:
+    id: str
+    name: str
+    team_name: str
+    host_folder: str | None                 # None = a named volume of the engine
+    target: str
+    read_only: bool
+    workspaces: int                         # that mount it and are not yet gone
+
+
+@dataclass(frozen=True, slots=True)
+class Checklist:
+    """What a new house still needs. One statement; counts of what is in use."""
+
+    agent_alive_at: datetime | None
+    hosts_answering: int
+    images_ready: int
+    members: int
+    launches: int                           # ever
+
+
+def sign_of_life(session: Session) -> SignOfLife | None:
+    state = session.get(AgentState, 1)
+    return None if state is None else SignOfLife(state.epoch, state.started_at, state.alive_at)
+
+
+def hosts(session: Session) -> tuple[HostRow, ...]:
+    """By name. One statement."""
+    here = select(func.count()).where(Workspace.host_id == Host.id, Workspace.phase != Phase.REMOVED)
+    wanted = here.where(Workspace.desired == Desired.RUNNING)
+    claimed = select(func.count()).where(PortClaim.host_id == Host.id)
+    rows = session.execute(
+        select(Host, here.scalar_subquery(), wanted.scalar_subquery(), claimed.scalar_subquery())
+        .order_by(Host.name)).tuples()
+    return tuple(
+        HostRow(
+            id=row.id, name=row.name, engine_url=row.engine_url, seen_at=row.seen_at,
+            unreachable_since=row.unreachable_since, trouble=row.trouble, capabilities=row.capabilities,
+            findings=tuple((row.capabilities or {}).get("findings", ())), workspaces=n_here, wanted_running=n_wanted,
+            ports_claimed=n_ports,
+        )
+        for row, n_here, n_wanted, n_ports in rows
+    )
+
+
+def images(session: Session) -> tuple[ImageRow, ...]:
+    """Offered ones first, in their order. One statement."""
+    made = select(func.count()).where(
+        Workspace.image_id == Image.id, Workspace.phase != Phase.REMOVED).scalar_subquery()
+    rows = session.execute(
+        select(Image, made).order_by(Image.withdrawn_at.is_not(None), Image.position, Image.title)).tuples()
+    return tuple(
+        ImageRow(row.id, row.title, row.base, row.reference, row.cuda_version, row.has_jupyter, row.withdrawn_at, count)
+        for row, count in rows
+    )
+
+
+def volumes(session: Session) -> tuple[VolumeRow, ...]:
+    """By name. One statement."""
+    mounted = (
+        select(func.count()).select_from(WorkspaceMount)
+        .join(Workspace, Workspace.id == WorkspaceMount.workspace_id)
+        .where(WorkspaceMount.volume_id == Volume.id, Workspace.phase != Phase.REMOVED).scalar_subquery()
+    )
+    rows = session.execute(
+        select(Volume, Team.name, mounted).join(Team, Team.id == Volume.team_id).order_by(Volume.name)).tuples()
+    return tuple(
+        VolumeRow(row.id, row.name, team, row.host_folder, row.target, row.read_only, count)
+        for row, team, count in rows
+    )
+
+
+def checklist(session: Session) -> Checklist:
+    answering = select(func.count()).where(Host.seen_at.is_not(None), Host.unreachable_since.is_(None))
+    ready = select(func.count()).where(Image.reference.is_not(None), Image.withdrawn_at.is_(None))
+    active = select(func.count()).where(Member.deactivated_at.is_(None))
+    row = session.execute(select(
+        select(AgentState.alive_at).where(AgentState.id == 1).scalar_subquery(),
+        answering.scalar_subquery(), ready.scalar_subquery(), active.scalar_subquery(),
+        select(func.count(Workspace.id)).scalar_subquery(),
+    )).tuples().one()
+    return Checklist(*row)

@@ -1,0 +1,97 @@
+"""What the launch form offers to one person."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from webapp.domain.names import suggest_name
+from webapp.domain.workspace import Desired
+from webapp.store.tables import Host, Image, SshKey, Team, TeamMember, Volume, Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class ImageChoice:
+    id: str
+    title: str
+    base: str | None
+    reference: str | None
+    cuda_version: str | None        # None = no CUDA inside
+    has_jupyter: bool
+
+    @property
+    def is_ready(self) -> bool:
+        """False = shown with the command that prepares it."""
+        return self.reference is not None
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeChoice:
+    id: str
+    name: str
+    team_name: str
+    target: str
+    read_only: bool                 # True = cannot be mounted for writing
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    name: str
+    unreachable_since: datetime | None
+    seen_at: datetime | None        # None = the agent has not looked yet
+    cpus: int | None                # None = not known yet
+    memory_bytes: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchOptions:
+    """The first image that is ready is the default."""
+
+    images: tuple[ImageChoice, ...]
+    volumes: tuple[VolumeChoice, ...]
+    has_keys: bool
+    hosts: tuple[HostFacts, ...]
+    suggested_name: str             # free at this moment
+
+    @property
+    def default_image(self) -> ImageChoice | None:
+        return next((image for image in self.images if image.is_ready), None)
+
+
+def options(session: Session, member_id: str) -> LaunchOptions:
+    """Five statements."""
+    taken = session.scalars(
+        select(Workspace.name).where(Workspace.owner_id == member_id, Workspace.desired != Desired.REMOVED))
+    return LaunchOptions(
+        images=_images(session), volumes=_volumes(session, member_id),
+        has_keys=session.scalar(select(SshKey.id).where(SshKey.member_id == member_id).limit(1)) is not None,
+        hosts=_hosts(session), suggested_name=suggest_name(set(taken)),
+    )
+
+
+def _images(session: Session) -> tuple[ImageChoice, ...]:
+    rows = session.scalars(
+        select(Image).where(Image.withdrawn_at.is_(None)).order_by(Image.position, Image.title, Image.id))
+    return tuple(
+        ImageChoice(row.id, row.title, row.base, row.reference, row.cuda_version, row.has_jupyter) for row in rows)
+
+
+def _volumes(session: Session, member_id: str) -> tuple[VolumeChoice, ...]:
+    rows = session.execute(
+        select(Volume, Team.name).join(Team, Team.id == Volume.team_id)
+        .join(TeamMember, TeamMember.team_id == Volume.team_id)
+        .where(TeamMember.member_id == member_id).order_by(Volume.name)).tuples()
+    return tuple(VolumeChoice(row.id, row.name, team, row.target, row.read_only) for row, team in rows)
+
+
+def _hosts(session: Session) -> tuple[HostFacts, ...]:
+    return tuple(
+        HostFacts(
+            name=row.name, unreachable_since=row.unreachable_since, seen_at=row.seen_at,
+            cpus=(row.capabilities or {}).get("cpus"), memory_bytes=(row.capabilities or {}).get("memory_bytes"),
+        )
+        for row in session.scalars(select(Host).order_by(Host.name))
+    )
