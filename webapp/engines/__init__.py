@@ -66,6 +66,14 @@ class Engine(Protocol):
         Where rules may not be set, `describe().network_guarded` stays False and a finding says so.
         """
 
+    def started_at(self) -> datetime | None:
+        """When the engine's process began, as far as it tells (None = it does not).
+
+        A container that ended before ended with or before an earlier process: not by a hand that used this engine. The
+        events cannot say that: a dockerd that was killed ends what it finds running when it starts again, with events
+        like those of `docker stop` (measured on 20.10).
+        """
+
     def list(self) -> Sequence[Container]:
         """All containers, running or not, that carry this instance's label. Sparse: no inspect."""
 

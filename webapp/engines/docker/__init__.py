@@ -94,6 +94,15 @@ class DockerEngine:
         if finding:
             log.warning("network.unguarded", host=self._host, finding=finding)
 
+    def started_at(self) -> datetime | None:
+        """The default bridge is made anew at each start (measured on 20.10), except under live-restore with containers
+        running: those outlive the process. With `"bridge": "none"` there is none.
+        """
+        with self._connection.api() as api:
+            rows = api.networks(names=["bridge"])
+        created = next((row.get("Created") for row in rows if row.get("Name") == "bridge"), None)
+        return observed.parse_time(created)
+
     # -- what is there
 
     def list(self) -> Sequence[Container]:
