@@ -118,7 +118,7 @@ def _listen(loop: HostLoop, stop: threading.Event) -> None:
                 if event.action == "oom":
                     loop.out_of_memory(event.container_name, event.at)
                 else:
-                    loop.wake()
+                    loop.something_happened()
         except EngineError as error:
             log.debug("engine.events_ended", host=loop.context.host_name, detail=str(error))
         loop.wake()

@@ -31,6 +31,8 @@ SILENT_PASS_SECONDS = 2.0       # while the engine does not answer
 DESCRIBE_SECONDS = 60.0         # how often the host's facts and rules are looked at again
 WORKERS = 24                    # 20 launches at once do not queue behind each other; most of their time is waiting
 SEEN_SECONDS = 10.0             # how often "seen" is written down while nothing else changes
+RESTLESS_SECONDS = 1.0          # after an event the list may still show the old state (seen: 20 ms after "die")
+RESTLESS_PASS_SECONDS = 0.2
 OOM_GRACE = timedelta(seconds=2)    # an oom event whose container ends within this was the end of the whole workspace
 
 
@@ -48,15 +50,21 @@ class HostLoop:
         self._health_due = 0.0
         self._describe_due = 0.0
         self._seen_due = 0.0
+        self._restless_until = 0.0
         self._ooms: dict[str, datetime] = {}
 
     def wake(self) -> None:
         self._wake.set()
 
+    def something_happened(self) -> None:
+        """An event of the engine: look now, and once more when its list has caught up with its events."""
+        self._restless_until = time.monotonic() + RESTLESS_SECONDS
+        self.wake()
+
     def out_of_memory(self, container_name: str, at: datetime) -> None:
         """An event said so; the next passes find out whether the workspace lives on."""
         self._ooms[container_name] = at
-        self.wake()
+        self.something_happened()
 
     def run(self) -> None:
         while not self._stop.is_set():
@@ -68,6 +76,8 @@ class HostLoop:
             except Exception:
                 log.exception("reconciler.pass_failed", host=self.context.host_name)
                 pause = PASS_SECONDS
+            if time.monotonic() < self._restless_until:
+                pause = min(pause, RESTLESS_PASS_SECONDS)
             self._wake.wait(pause)
         self._pool.shutdown(wait=True, cancel_futures=True)
 
