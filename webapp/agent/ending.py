@@ -21,6 +21,8 @@ def examine(desk: Desk, seen: Seen, step: Examine) -> Seen:
     detail = desk.engine.inspect(step.name)
     if detail is None:
         return seen.without(step.name)
+    if detail.container.is_up:              # the list was older than the start
+        return seen.with_container(detail.container)
     now = desk.now()
     since = (detail.finished_at or now) - LOOK_BACK
     ending = classify(detail, list(desk.engine.events(since, until=now)))
