@@ -1,0 +1,155 @@
+"""What the doctor looks at. Each check says what it saw; one that failed also says what to do."""
+
+from __future__ import annotations
+
+import ipaddress
+import socket
+from collections.abc import Iterator
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from webapp.cli.house import now
+from webapp.cli.signs import agent_lives, web_trouble
+from webapp.engines import Capabilities, open_engine
+from webapp.engines.findings import Finding
+from webapp.errors import AppError, EngineError
+from webapp.settings import Settings, load_secret_key
+from webapp.store.reads import house as reads
+from webapp.store.schema import check_current
+from webapp.store.session import Store
+
+MANUAL = "see “Network” in the README"
+FINDINGS = {
+    Finding.NETWORK_MISSING: ("the workspaces' network is not there", "start the agent: it makes it"),
+    Finding.RULES_MISSING: ("workspaces reach services of this server", "start the agent as root: it sets the rules"),
+    Finding.RULES_NO_TOOL: ("workspaces reach services of this server: no iptables", "apt-get install iptables"),
+    Finding.RULES_NOT_PERMITTED: ("workspaces reach services of this server: the agent may not set firewall rules",
+                                  "run the agent as root, or with CAP_NET_ADMIN"),
+    Finding.RULES_REMOTE: ("the engine's network is on another machine, where Berth sets no rules",
+                           f"set them there by hand: {MANUAL}"),
+    Finding.RLIMITS_LOWERED: ("the engine cannot raise memlock, stack or open files as far as NCCL wants",
+                              "give dockerd CAP_SYS_RESOURCE and LimitMEMLOCK=infinity"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    name: str
+    ok: bool
+    seen: str
+    fix: str = ""
+    reaches: bool = False   # about something that has to answer: the engine, the agent
+
+
+def run(settings: Settings) -> Iterator[Check]:
+    """In an order in which the first failure explains the later ones."""
+    yield Check("settings", True, f"state in {settings.state_dir}, instance {settings.instance}")
+    yield from addresses(settings)
+    yield _secret_key(settings)
+    store = Store(settings.database_url)
+    try:
+        database = _database(store)
+        yield database
+        if database.ok:
+            yield _agent(store)
+        yield _web(settings)
+        yield from _engine(settings, store if database.ok else None)
+        if database.ok:
+            yield _images(store)
+    finally:
+        store.close()
+
+
+def addresses(settings: Settings) -> Iterator[Check]:
+    """Two settings that work alone and yet leave people outside, or their passwords open."""
+    dashboard = urlsplit(settings.url)
+    public = not _is_loopback(dashboard.hostname or "")
+    if public and dashboard.scheme == "http":
+        yield Check("address", False, f"{settings.url} sends passwords in clear text",
+                    "put a reverse proxy with TLS before it and set BERTH_URL=https://…")
+    if public and _is_loopback(settings.workspace_bind):
+        yield Check("ports", False, f"SSH and Jupyter listen on {settings.workspace_bind}: only this server reaches "
+                                    "them", "set BERTH_WORKSPACE_BIND to this server's address, or 0.0.0.0")
+
+
+def _secret_key(settings: Settings) -> Check:
+    try:
+        load_secret_key(settings)
+    except AppError as error:
+        return Check("secret key", False, str(error), "as it says")
+    return Check("secret key", True, "there, and private")
+
+
+def _database(store: Store) -> Check:
+    try:
+        check_current(store)
+    except AppError as error:
+        return Check("database", False, str(error), "berth migrate")
+    return Check("database", True, f"{store.sqlite_path} is current")
+
+
+def _agent(store: Store) -> Check:
+    if agent_lives(store, now()):
+        return Check("agent", True, "alive", reaches=True)
+    with store.read() as session:
+        sign = reads.sign_of_life(session)
+    seen = f"last sign of life {sign.alive_at:%Y-%m-%d %H:%M:%S} UTC" if sign and sign.alive_at else "has never run"
+    return Check("agent", False, seen, "berth up, or berth agent under a service manager", reaches=True)
+
+
+def _web(settings: Settings) -> Check:
+    trouble = web_trouble(settings)
+    if trouble:
+        return Check("web", False, trouble, "berth up, or berth web under a service manager")
+    return Check("web", True, f"answers at {settings.listen}")
+
+
+def _engine(settings: Settings, store: Store | None) -> Iterator[Check]:
+    """The engine asked now; its findings as the agent saw them, since rules are set with the agent's rights."""
+    host = socket.gethostname()
+    try:
+        engine = open_engine(settings.engine_url, instance=settings.instance, host=host)
+        try:
+            capabilities = engine.describe()
+        finally:
+            engine.close()
+    except EngineError as error:
+        yield Check("engine", False, str(error), "start Docker, or set BERTH_ENGINE; this account must be root or in "
+                                                 "the group docker", reaches=True)
+        return
+    yield Check("engine", True, f"Docker {capabilities.engine_version} on {capabilities.operating_system}, "
+                                f"{capabilities.storage_driver}", reaches=True)
+    yield from _findings(capabilities, store)
+
+
+def _findings(capabilities: Capabilities, store: Store | None) -> Iterator[Check]:
+    codes = _seen_by_agent(store)
+    for code in capabilities.findings if codes is None else codes:
+        seen, fix = FINDINGS.get(Finding(code), (code, MANUAL)) if code in set(Finding) else (code, MANUAL)
+        yield Check("host", False, seen, fix)
+    if not codes and (codes is not None or capabilities.network_guarded):
+        yield Check("network", True, "workspaces are kept from this server's services and from each other")
+
+
+def _seen_by_agent(store: Store | None) -> tuple[str, ...] | None:
+    """None = no agent has looked yet."""
+    if store is None:
+        return None
+    with store.read() as session:
+        hosts = reads.hosts(session)
+    return hosts[0].findings if hosts and hosts[0].capabilities is not None else None
+
+
+def _images(store: Store) -> Check:
+    with store.read() as session:
+        ready = [image for image in reads.images(session) if image.reference and image.withdrawn_at is None]
+    if not ready:
+        return Check("images", False, "none is ready, so nothing can be launched", "berth image prepare")
+    return Check("images", True, f"{len(ready)} ready, first: {ready[0].title}")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")

@@ -1,0 +1,97 @@
+"""`berth up`: sets up what is missing, then the supervisor takes this process over."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import time
+from typing import Any
+
+import click
+
+from webapp.cli import children, lock, web_account, workspace_image
+from webapp.cli.failure import AddressTaken
+from webapp.cli.house import ACTOR, now
+from webapp.cli.steps import Steps
+from webapp.services import hosts, images
+from webapp.settings import Settings, load_secret_key, load_settings
+from webapp.store.migrate import upgrade
+from webapp.store.session import Store
+
+PORT_SECONDS = 8.0      # an `up` that was killed may have left a web process that is still ending
+
+
+@click.command(name="up")
+def command() -> None:
+    """Set up what is missing, then run web and agent until Ctrl-C. Workspaces outlive it.
+
+    Migrates the database, makes the workspace image if the engine lacks it, starts web and agent again when they
+    die, and prints the address; with no administrator yet, also a one-time link that makes the first.
+    """
+    steps = Steps()
+    settings = load_settings()
+    lock.take(settings.state_dir)
+    load_secret_key(settings)
+    with steps.step("database"):
+        store = Store(settings.database_url)
+        upgrade(store)
+        _seed(store, settings)
+    _prepare_image(store, settings, steps)
+    store.close()
+    plan = _plan(settings, steps)
+    _wait_for_port(settings)
+    _become_supervisor(plan)
+
+
+def _seed(store: Store, settings: Settings) -> None:
+    with store.write() as session:
+        images.seed(session, now=now())
+        hosts.ensure_local(session, name=socket.gethostname(), engine_url=settings.engine_url, now=now())
+
+
+def _prepare_image(store: Store, settings: Settings, steps: Steps) -> None:
+    """Without an image there is still a dashboard, where the reason stays visible: so this stops nothing."""
+    try:
+        with steps.step("workspace image") as say:
+            prepared = workspace_image.ensure(settings.engine_url, None, jupyter=True, progress=say)
+            workspace_image.register(store, prepared, ACTOR, now=now())
+    except (workspace_image.ImageNotMade, workspace_image.NoBuilder) as error:
+        steps.warn(str(error))
+        steps.warn("Going on without: nothing can be launched until “berth image prepare” worked.")
+
+
+def _plan(settings: Settings, steps: Steps) -> dict[str, Any]:
+    account, why = web_account.prepare(settings)
+    if why:
+        steps.warn(f"web runs as root, because {why}. Whoever breaks into it has the server: see the README.")
+    web: dict[str, Any] = {"name": "web", "command": children.web_command(settings)}
+    if account:
+        web |= {"uid": account.uid, "gid": account.gid}
+    agent = {"name": "agent", "command": children.agent_command()}
+    return {"children": [agent, web, {"name": "announce", "command": children.announce_command(), "once": True}]}
+
+
+def _wait_for_port(settings: Settings) -> None:
+    """Raises AddressTaken: better one sentence now than a web process that dies again and again."""
+    host, port = settings.listen_address
+    deadline = time.monotonic() + PORT_SECONDS
+    while True:
+        try:
+            family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(address)
+                return
+        except OSError as error:
+            if time.monotonic() >= deadline or isinstance(error, socket.gaierror):
+                raise AddressTaken(address=settings.listen, why=(error.strerror or str(error)).lower()) from error
+            time.sleep(0.2)
+
+
+def _become_supervisor(plan: dict[str, Any]) -> None:
+    """Same process id, same lock, a tenth of the memory."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, children.supervisor_command(json.dumps(plan)))  # noqa: S606

@@ -1,0 +1,114 @@
+"""The account that the web process runs as when `berth up` was started by root.
+
+Web has no business with Docker or with other people's files, so it gets an account that owns nothing. The state folder
+is shared with that account's group, because SQLite needs to write beside its file; nobody else may look in.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from webapp.settings import Settings
+
+NAME = "berth-web"
+FOLDER_MODE = 0o2770    # set-gid: what web and agent make in it belongs to the group
+DATABASE_MODE = 0o660   # SQLite gives -wal and -shm the same
+SECRET_MODE = 0o640
+PROBE_SECONDS = 60
+# In that account: can it load the code, and write the database?
+_PROBE = """
+import sys, sqlite3, webapp.cli.wsgi
+connection = sqlite3.connect(sys.argv[1], timeout=30)
+connection.execute("BEGIN IMMEDIATE")
+connection.rollback()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    uid: int
+    gid: int
+
+
+def prepare(settings: Settings) -> tuple[Account | None, str | None]:
+    """The account for the web process, None = the one that runs now; and why, where that is not as it should be."""
+    if os.geteuid() != 0:
+        return None, None
+    account, why = _account()
+    if account is None:
+        return None, why
+    _share(settings, account.gid)
+    why = _hindrance(settings, account)
+    return (None, why) if why else (account, None)
+
+
+def _account() -> tuple[Account | None, str | None]:
+    try:
+        found = pwd.getpwnam(NAME)
+    except KeyError:
+        if shutil.which("useradd") is None:
+            return None, f"there is no account {NAME} and no useradd to make it"
+        command = ["useradd", "--system", "--user-group", "--no-create-home", "--home-dir", "/nonexistent",
+                   "--shell", "/usr/sbin/nologin", NAME]
+        made = subprocess.run(command, capture_output=True, text=True, check=False)
+        if made.returncode:
+            return None, f"the account {NAME} could not be made: {made.stderr.strip()}"
+        found = pwd.getpwnam(NAME)
+    if found.pw_uid == 0:
+        return None, f"the account {NAME} is root under another name"
+    return Account(found.pw_uid, found.pw_gid), None
+
+
+def _share(settings: Settings, gid: int) -> None:
+    database = Path(settings.database_url.removeprefix("sqlite:///"))
+    _give(settings.state_dir, gid, FOLDER_MODE)
+    for path in (database, *(database.with_name(database.name + end) for end in ("-wal", "-shm"))):
+        _give(path, gid, DATABASE_MODE)
+    _give(settings.state_dir / "secret_key", gid, SECRET_MODE)
+
+
+def _give(path: Path, gid: int, mode: int) -> None:
+    """To root and that group. Never through a link: the group may write in the folder."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    except OSError:
+        return      # -wal and -shm come and go
+    try:
+        os.fchown(descriptor, 0, gid)
+        os.fchmod(descriptor, mode)
+    finally:
+        os.close(descriptor)
+
+
+def _hindrance(settings: Settings, account: Account) -> str | None:
+    for path in (Path(sys.executable), Path(sys.executable).resolve(), Path(__file__), settings.state_dir):
+        closed = _closed_folder(path, account)
+        if closed:
+            return f"the account {NAME} may not look into {closed}, where {path} lies"
+    database = settings.database_url.removeprefix("sqlite:///")
+    try:
+        probe = subprocess.run(
+            [sys.executable, "-c", _PROBE, database], user=account.uid, group=account.gid, extra_groups=[], cwd="/",
+            env={"PATH": os.defpath}, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        return f"the account {NAME} cannot run {sys.executable}: {error}"
+    if probe.returncode == 0:
+        return None
+    return f"the account {NAME} cannot run the code: {(probe.stderr.strip().splitlines() or ['no reason given'])[-1]}"
+
+
+def _closed_folder(path: Path, account: Account) -> Path | None:
+    for folder in reversed(path.absolute().parents):
+        seen = folder.stat()
+        by_group = seen.st_mode & stat.S_IXGRP and seen.st_gid == account.gid
+        if not seen.st_mode & stat.S_IXOTH and not by_group and seen.st_uid != account.uid:
+            return folder
+    return None
+
