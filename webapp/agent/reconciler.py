@@ -17,7 +17,7 @@ import structlog
 
 from webapp.agent import health, operations, worker
 from webapp.agent.context import HostContext
-from webapp.domain.container import Container
+from webapp.domain.container import LABEL_WORKSPACE, Container
 from webapp.domain.plan import EnsureImage, Rest, Seen, Wanted, own_containers, plan
 from webapp.domain.workspace import Phase
 from webapp.errors import EngineError, EngineUnreachable
@@ -89,6 +89,7 @@ class HostLoop:
             rows = reads.wanted_on(session, context.host_id, context.instance)
             waiting = reads.waiting_operations(session, context.host_id)
         listed = tuple(context.engine.list())
+        rows += self._come_back(rows, listed)
         self._record_seen()
         for operation in waiting:
             self._submit(f"operation {operation.id}", operations.carry_out, context, operation.id)
@@ -104,11 +105,19 @@ class HostLoop:
         step = plan(wanted, Seen(own_containers(wanted, listed)), now=self.context.now())
         if isinstance(step, Rest):
             return step.until
-        if isinstance(step, EnsureImage):       # nothing of it exists yet: spare the worker a list of its own
-            self._submit(wanted.workspace_id, worker.work_on, self.context, wanted.workspace_id, listed)
-        else:
-            self._submit(wanted.workspace_id, worker.work_on, self.context, wanted.workspace_id, None)
+        # A new launch is spared a list of its own. For all else the pass's list may be older than the row.
+        hint = worker.Hint(wanted, listed) if isinstance(step, EnsureImage) else None
+        self._submit(wanted.workspace_id, worker.work_on, self.context, wanted.workspace_id, hint)
         return None
+
+    def _come_back(self, rows: Sequence[Wanted], listed: tuple[Container, ...]) -> list[Wanted]:
+        """Workspaces that are gone for good and have a container all the same, of an agent that was replaced."""
+        known = {wanted.workspace_id for wanted in rows}
+        unknown = {one.labels.get(LABEL_WORKSPACE, "") for one in listed} - known
+        if not unknown:
+            return []
+        with self.context.store.read() as session:
+            return reads.wanted_of(session, unknown, self.context.host_id, self.context.instance)
 
     def _submit(self, key: str, work: Callable[..., None], *arguments: object) -> None:
         with self._busy_lock:

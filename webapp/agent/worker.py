@@ -6,6 +6,7 @@ another try may help, the time of the next one.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -30,6 +31,7 @@ from webapp.domain.plan import (
     Start,
     Step,
     Stop,
+    Wanted,
     own_containers,
     plan,
 )
@@ -44,16 +46,24 @@ RETRY_SECONDS = (2, 5, 15, 30, 60)      # waits before the next try; the last on
 MOST_STEPS = 60                         # a plan that goes round in circles is a bug: stop and say so
 
 
-def work_on(context: HostContext, workspace_id: str, listed: tuple[Container, ...] | None) -> None:
-    """Bring one workspace as far as it goes now. `listed`: the pass's own list, to save a round trip."""
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """What a pass saw: its list holds for as long as the row still says what it said then."""
+
+    wanted: Wanted
+    listed: tuple[Container, ...]
+
+
+def work_on(context: HostContext, workspace_id: str, hint: Hint | None = None) -> None:
+    """Bring one workspace as far as it goes now. `hint` saves a round trip."""
     for _ in range(3):                  # a new intent in the middle: take that one up at once
         desk = Desk.open(context, workspace_id)
         if desk is None:
             return
         try:
-            return _carry_out(desk, listed)
+            return _carry_out(desk, hint)
         except Stale:
-            listed = None
+            hint = None
         except Failed as failed:
             return _record_failure(desk, failed.reason, retry=False)
         except EngineUnreachable as error:
@@ -62,8 +72,9 @@ def work_on(context: HostContext, workspace_id: str, listed: tuple[Container, ..
             return _record_failure(desk, Reason(error.code, error.facts), retry=error.retry)
 
 
-def _carry_out(desk: Desk, listed: tuple[Container, ...] | None) -> None:
-    seen = look(desk, listed)
+def _carry_out(desk: Desk, hint: Hint | None) -> None:
+    still_holds = hint is not None and hint.wanted == desk.wanted
+    seen = Seen(own_containers(desk.wanted, hint.listed) if hint and still_holds else desk.containers())
     for _ in range(MOST_STEPS):
         step = plan(desk.wanted, seen, now=desk.now())
         if isinstance(step, Rest):
@@ -71,12 +82,6 @@ def _carry_out(desk: Desk, listed: tuple[Container, ...] | None) -> None:
         _take_up(desk)
         seen = _do(desk, seen, step)
     raise Failed(Reason("internal", {"detail": "the plan did not come to an end"}))
-
-
-def look(desk: Desk, listed: tuple[Container, ...] | None = None) -> Seen:
-    """The workspace's own containers as the engine shows them now."""
-    containers = tuple(desk.engine.list()) if listed is None else listed
-    return Seen(own_containers(desk.wanted, containers))
 
 
 def _take_up(desk: Desk) -> None:

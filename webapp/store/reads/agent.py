@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import ColumnElement, select
 from sqlalchemy.orm import Session
 
 from webapp.domain.plan import Wanted
@@ -80,9 +80,16 @@ def hosts(session: Session) -> list[Host]:
 
 def wanted_on(session: Session, host_id: str, instance: str) -> list[Wanted]:
     """Every workspace of the host that is not gone for good. Two statements, however many there are."""
-    rows = session.scalars(
-        select(Workspace).where(Workspace.host_id == host_id, Workspace.phase != Phase.REMOVED)
-    ).all()
+    return _wanted_where(session, Workspace.phase != Phase.REMOVED, host_id, instance)
+
+
+def wanted_of(session: Session, workspace_ids: Collection[str], host_id: str, instance: str) -> list[Wanted]:
+    """The same for some of any phase; an id that is nobody's is left out."""
+    return _wanted_where(session, Workspace.id.in_(workspace_ids), host_id, instance)
+
+
+def _wanted_where(session: Session, which: ColumnElement[bool], host_id: str, instance: str) -> list[Wanted]:
+    rows = session.scalars(select(Workspace).where(Workspace.host_id == host_id, which)).all()
     ports: dict[str, dict[Service, int]] = defaultdict(dict)
     for claim in session.scalars(select(PortClaim).where(PortClaim.host_id == host_id)):
         ports[claim.workspace_id][Service(claim.service)] = claim.port
