@@ -9,7 +9,7 @@ from webapp.domain.house import MIN_CPU_MILLIS, MIN_MEMORY_BYTES
 from webapp.domain.reasons import Reason
 from webapp.store.reads.agent import MountWanted, WorkspaceInFull
 
-LABEL_WORKSPACE_IMAGE = "berth.image.jupyter"    # images/workspace/Dockerfile sets it: 1, or 0 for "SSH only"
+LABEL_WORKSPACE_IMAGE = "berth.image.contract"   # images/README.md: a workspace image keeps that contract
 
 
 def refuse_workspace(workspace: WorkspaceInFull, context: HostContext) -> Reason | None:
