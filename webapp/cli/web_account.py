@@ -41,12 +41,24 @@ def prepare(settings: Settings) -> tuple[Account | None, str | None]:
     """The account for the web process, None = the one that runs now; and why, where that is not as it should be."""
     if os.geteuid() != 0:
         return None, None
+    why = _closed_way(settings)     # before an account is made for nothing
+    if why:
+        return None, why
     account, why = _account()
     if account is None:
         return None, why
     _share(settings, account.gid)
-    why = _hindrance(settings, account)
+    why = _probe(settings, account)
     return (None, why) if why else (account, None)
+
+
+def _closed_way(settings: Settings) -> str | None:
+    """A folder that only root may pass, on the way to Python, the code or the state folder."""
+    for path in (Path(sys.executable), Path(sys.executable).resolve(), Path(__file__), settings.state_dir):
+        for folder in reversed(path.absolute().parents):
+            if not folder.stat().st_mode & stat.S_IXOTH:
+                return f"no other account may look into {folder}, where {path} lies"
+    return None
 
 
 def _account() -> tuple[Account | None, str | None]:
@@ -87,11 +99,8 @@ def _give(path: Path, gid: int, mode: int) -> None:
         os.close(descriptor)
 
 
-def _hindrance(settings: Settings, account: Account) -> str | None:
-    for path in (Path(sys.executable), Path(sys.executable).resolve(), Path(__file__), settings.state_dir):
-        closed = _closed_folder(path, account)
-        if closed:
-            return f"the account {NAME} may not look into {closed}, where {path} lies"
+def _probe(settings: Settings, account: Account) -> str | None:
+    """Why it does not work as that account; None = it does."""
     database = settings.database_url.removeprefix("sqlite:///")
     try:
         probe = subprocess.run(
@@ -102,13 +111,3 @@ def _hindrance(settings: Settings, account: Account) -> str | None:
     if probe.returncode == 0:
         return None
     return f"the account {NAME} cannot run the code: {(probe.stderr.strip().splitlines() or ['no reason given'])[-1]}"
-
-
-def _closed_folder(path: Path, account: Account) -> Path | None:
-    for folder in reversed(path.absolute().parents):
-        seen = folder.stat()
-        by_group = seen.st_mode & stat.S_IXGRP and seen.st_gid == account.gid
-        if not seen.st_mode & stat.S_IXOTH and not by_group and seen.st_uid != account.uid:
-            return folder
-    return None
-
