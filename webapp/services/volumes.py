@@ -99,6 +99,6 @@ def _check_folder(session: Session, text: str, roots: list[str]) -> str:
 def _check_target(session: Session, team_id: str, text: str) -> str:
     """Nested places within one team could never be mounted together; across teams the launch looks."""
     target = parse_container_path(text, "target")
-    existing = session.execute(select(Volume.name, Volume.target).where(Volume.team_id == team_id)).tuples()
+    existing = session.execute(select(Volume.name, Volume.target).where(Volume.team_id == team_id))
     refuse_nesting(dict(existing.all()), target, "target")
     return target

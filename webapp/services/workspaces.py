@@ -123,7 +123,7 @@ def reveal(session: Session, actor: Actor, workspace_id: str, *, now: datetime) 
         raise Conflict(phase=workspace.phase)
     secret = session.get_one(WorkspaceSecret, workspace_id)
     claims = dict(session.execute(
-        select(PortClaim.service, PortClaim.port).where(PortClaim.workspace_id == workspace_id)).tuples().all())
+        select(PortClaim.service, PortClaim.port).where(PortClaim.workspace_id == workspace_id)).all())
     events.write(session, actor, "workspace.open", "workspace", workspace_id, now=now)
     return Connection(
         ssh_port=claims.get(Service.SSH), jupyter_port=claims.get(Service.JUPYTER),

@@ -83,7 +83,7 @@ def hosts(session: Session) -> tuple[HostRow, ...]:
     claimed = select(func.count()).where(PortClaim.host_id == Host.id)
     rows = session.execute(
         select(Host, here.scalar_subquery(), wanted.scalar_subquery(), claimed.scalar_subquery())
-        .order_by(Host.name)).tuples()
+        .order_by(Host.name))
     return tuple(
         HostRow(
             id=row.id, name=row.name, engine_url=row.engine_url, seen_at=row.seen_at,
@@ -100,7 +100,7 @@ def images(session: Session) -> tuple[ImageRow, ...]:
     made = select(func.count()).where(
         Workspace.image_id == Image.id, Workspace.phase != Phase.REMOVED).scalar_subquery()
     rows = session.execute(
-        select(Image, made).order_by(Image.withdrawn_at.is_not(None), Image.position, Image.title)).tuples()
+        select(Image, made).order_by(Image.withdrawn_at.is_not(None), Image.position, Image.title))
     return tuple(
         ImageRow(row.id, row.title, row.base, row.reference, row.cuda_version, row.has_jupyter, row.withdrawn_at, count)
         for row, count in rows
@@ -115,7 +115,7 @@ def volumes(session: Session) -> tuple[VolumeRow, ...]:
         .where(WorkspaceMount.volume_id == Volume.id, Workspace.phase != Phase.REMOVED).scalar_subquery()
     )
     rows = session.execute(
-        select(Volume, Team.name, mounted).join(Team, Team.id == Volume.team_id).order_by(Volume.name)).tuples()
+        select(Volume, Team.name, mounted).join(Team, Team.id == Volume.team_id).order_by(Volume.name))
     return tuple(
         VolumeRow(row.id, row.name, team, row.host_folder, row.target, row.read_only, count)
         for row, team, count in rows
@@ -130,5 +130,5 @@ def checklist(session: Session) -> Checklist:
         select(AgentState.alive_at).where(AgentState.id == 1).scalar_subquery(),
         answering.scalar_subquery(), ready.scalar_subquery(), active.scalar_subquery(),
         select(func.count(Workspace.id)).scalar_subquery(),
-    )).tuples().one()
+    )).one()
     return Checklist(*row)

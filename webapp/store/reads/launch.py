@@ -83,7 +83,7 @@ def _volumes(session: Session, member_id: str) -> tuple[VolumeChoice, ...]:
     rows = session.execute(
         select(Volume, Team.name).join(Team, Team.id == Volume.team_id)
         .join(TeamMember, TeamMember.team_id == Volume.team_id)
-        .where(TeamMember.member_id == member_id).order_by(Volume.name)).tuples()
+        .where(TeamMember.member_id == member_id).order_by(Volume.name))
     return tuple(VolumeChoice(row.id, row.name, team, row.target, row.read_only) for row, team in rows)
 
 

@@ -90,9 +90,9 @@ def members(session: Session) -> tuple[MemberRow, ...]:
     workspaces = select(func.count()).where(
         Workspace.owner_id == Member.id, Workspace.phase != Phase.REMOVED).scalar_subquery()
     rows = session.execute(
-        select(Member, keys, workspaces).order_by(Member.deactivated_at.is_not(None), Member.username)).tuples().all()
+        select(Member, keys, workspaces).order_by(Member.deactivated_at.is_not(None), Member.username)).all()
     teams = _grouped(session.execute(
-        select(TeamMember.member_id, Team.name).join(Team, Team.id == TeamMember.team_id).order_by(Team.name)).tuples())
+        select(TeamMember.member_id, Team.name).join(Team, Team.id == TeamMember.team_id).order_by(Team.name)))
     return tuple(
         MemberRow(
             id=row.id, username=row.username, display_name=row.display_name, is_admin=row.role == Role.ADMIN,
@@ -108,7 +108,7 @@ def teams(session: Session) -> tuple[TeamRow, ...]:
     rows = session.scalars(select(Team).order_by(Team.name)).all()
     pairs = session.execute(
         select(TeamMember.team_id, Member.id, Member.username).join(Member, Member.id == TeamMember.member_id)
-        .order_by(Member.username)).tuples()
+        .order_by(Member.username))
     people = _grouped((team_id, (member_id, username)) for team_id, member_id, username in pairs)
     return tuple(TeamRow(row.id, row.name, row.gid, people[row.id]) for row in rows)
 
@@ -118,7 +118,7 @@ def open_invites(session: Session, *, now: datetime) -> tuple[InviteRow, ...]:
     rows = session.execute(
         select(Invite, Member.username).outerjoin(Member, Member.id == Invite.created_by)
         .where(Invite.used_at.is_(None), Invite.expires_at > now)
-        .order_by(Invite.created_at.desc(), Invite.id)).tuples()
+        .order_by(Invite.created_at.desc(), Invite.id))
     return tuple(
         InviteRow(row.id, row.role == Role.ADMIN, username, row.created_at, row.expires_at) for row, username in rows)
 

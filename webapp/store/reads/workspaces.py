@@ -105,14 +105,14 @@ def list_cards(session: Session, owner_id: str | None) -> tuple[WorkspaceCard, .
     if owner_id is not None:
         wanted = wanted.where(Workspace.owner_id == owner_id)
         claims = claims.join(Workspace, Workspace.id == PortClaim.workspace_id).where(Workspace.owner_id == owner_id)
-    rows = session.execute(wanted.order_by(Workspace.created_at.desc(), Workspace.id)).tuples().all()
+    rows = session.execute(wanted.order_by(Workspace.created_at.desc(), Workspace.id)).all()
     ports = _ports(session.scalars(claims))
     return tuple(_card(*row, ports[row[0].id]) for row in rows)
 
 
 def page(session: Session, workspace_id: str) -> WorkspacePage | None:
     """A removed one too. Whoever calls decides who may see it, by `card.owner_id`. Five statements."""
-    row = session.execute(_with_names().where(Workspace.id == workspace_id)).tuples().first()
+    row = session.execute(_with_names().where(Workspace.id == workspace_id)).first()
     if row is None:
         return None
     workspace, owner = row[0], row[1]
@@ -120,7 +120,7 @@ def page(session: Session, workspace_id: str) -> WorkspacePage | None:
     public_key, has_keys = session.execute(select(
         select(WorkspaceSecret.host_public_key).where(WorkspaceSecret.workspace_id == workspace_id).scalar_subquery(),
         exists().where(SshKey.member_id == owner.id),
-    )).tuples().one()
+    )).one()
     return WorkspacePage(
         card=_card(*row, ports[workspace_id]), owner_uid=owner.uid, owner_has_keys=has_keys,
         image_reference=workspace.image_reference, revision=workspace.revision, failures=workspace.failures,
@@ -162,7 +162,7 @@ def _mounts(session: Session, workspace_id: str) -> tuple[MountRow, ...]:
     rows = session.execute(
         select(Volume.name, Team.name, Volume.target, WorkspaceMount.read_only)
         .join(Volume, Volume.id == WorkspaceMount.volume_id).join(Team, Team.id == Volume.team_id)
-        .where(WorkspaceMount.workspace_id == workspace_id).order_by(Volume.target)).tuples()
+        .where(WorkspaceMount.workspace_id == workspace_id).order_by(Volume.target))
     return tuple(MountRow(*row) for row in rows)
 
 
