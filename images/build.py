@@ -120,7 +120,7 @@ def _obtain_base(client: docker.DockerClient, wanted: str | None, progress: Prog
     except ImageBuildFailed as error:
         if wanted:
             raise
-        progress(f"{error}; making a base with debootstrap instead")
+        progress(f"{error}; taking a Debian base made here instead")
         return _ensure_local_base(client, progress)
     return base
 
@@ -246,7 +246,7 @@ def _run_build(
             for line in filter(None, map(str.strip, str(event.get("stream", "")).splitlines())):
                 lines.append(line)
                 if line.startswith("Step "):
-                    progress(line)
+                    progress(line[:100])
     except (docker.errors.DockerException, requests.RequestException) as error:
         raise ImageBuildFailed(f"{reference}: {_sentence(error)}\n{_tail(lines)}") from error
 

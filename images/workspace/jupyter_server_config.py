@@ -40,8 +40,17 @@ c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
 c.ServerProxy.servers = {
     "tensorboard": {
         # PyTorch's SummaryWriter writes to ./runs unless told otherwise.
-        "command": ["/opt/berth/bin/tensorboard", "--logdir", str(Path.home() / "runs"),
-                    "--host", "127.0.0.1", "--port", "{port}", "--path_prefix", "{base_url}tensorboard"],
+        "command": [
+            "/opt/berth/bin/tensorboard",
+            "--logdir",
+            str(Path.home() / "runs"),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            "{port}",
+            "--path_prefix",
+            "{base_url}tensorboard",
+        ],
         "absolute_url": True,
         "timeout": 30,
         "launcher_entry": {"title": "TensorBoard (~/runs)"},

@@ -284,7 +284,6 @@ def test_ssh_refuses_passwords_and_other_keys(box: Box, tmp_path: Path) -> None:
     by_stranger = [str(stranger) if word == str(box.key) else word for word in box.ssh_argv()]
 
     refused = subprocess.run([*by_stranger, "true"], capture_output=True, text=True, timeout=60)
-
     assert refused.returncode == 255 and "Permission denied (publickey)." in refused.stderr
 
 
