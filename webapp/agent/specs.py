@@ -62,7 +62,6 @@ def container_spec(
         ),
         limits=workspace.limits,
         network=network,
-        working_dir=f"/home/{person.username}",
     )
 
 
