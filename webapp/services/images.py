@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from webapp.domain.actor import Actor
 from webapp.domain.names import excerpt, parse_display_name
 from webapp.domain.references import parse_pinned_reference
-from webapp.errors import N_, NotFound
+from webapp.errors import N_, InvalidInput, NotFound
 from webapp.services import access, events
 from webapp.services.ids import new_id
 from webapp.services.problems import Problems
@@ -72,6 +72,9 @@ def register_prepared(
     if image is None:
         return _insert(session, actor, title=title, reference=reference, base=base, cuda_version=cuda_version,
                        has_jupyter=has_jupyter, now=now)
+    other = session.scalar(select(Image).where(Image.reference == reference, Image.id != image.id))
+    if other is not None:
+        raise _taken("reference", reference, other)
     if (image.base, image.reference, image.has_jupyter) != (base, reference, has_jupyter):
         image.base, image.reference, image.has_jupyter = base, reference, has_jupyter
         session.flush()
@@ -114,9 +117,13 @@ def _parse_unused(session: Session, text: str | None, field: str, problems: Prob
         other = session.scalar(select(Image).where(getattr(Image, field) == written))
         if other is None:
             return written
-        problems.add(field, N_("%(given)s is in the catalogue already, as “%(title)s”."), given=written,
-                     title=other.title)
+        raise _taken(field, written, other)
     return None
+
+
+def _taken(field: str, written: str, other: Image) -> InvalidInput:
+    return InvalidInput.of(field, N_("%(given)s is in the catalogue already, as “%(title)s”."), given=written,
+                           title=other.title)
 
 
 def _parse_cuda(text: str | None, problems: Problems) -> str | None:

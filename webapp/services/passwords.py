@@ -16,8 +16,9 @@ MOST_CHARACTERS = 256
 
 # OWASP's password storage cheat sheet: 19 MiB, two passes, one lane. About 20 ms.
 HASHER = PasswordHasher(time_cost=2, memory_cost=19 * 1024, parallelism=1)
-# 512 request threads that all sign somebody in would take 10 GB and every core.
-_TURNS = BoundedSemaphore(4)
+# For sign-ins: 512 request threads that all hash at once would take 10 GB and every core. Who writes takes no turn:
+# the write lock lets one through at a time, and nobody should wait for sign-ins while holding it.
+TURNS = BoundedSemaphore(4)
 
 
 def parse_password(text: str, field: str = "password") -> str:
@@ -36,19 +37,17 @@ def parse_password(text: str, field: str = "password") -> str:
 
 def hash_password(password: str) -> str:
     """Hash of a checked password, in NFC: two keyboards may compose the same letter in two ways."""
-    with _TURNS:
-        return HASHER.hash(unicodedata.normalize("NFC", password))
+    return HASHER.hash(unicodedata.normalize("NFC", password))
 
 
 def matches(password_hash: str | None, typed: str) -> bool:
     """Whether `typed` is the password. None (no such person) takes as long as a wrong password."""
     usable = len(typed) <= MOST_CHARACTERS
     candidate = unicodedata.normalize("NFC", typed if usable else "").encode("utf-8", "replace")
-    with _TURNS:
-        try:
-            HASHER.verify(password_hash or _hash_of_nobody(HASHER), candidate)
-        except (VerificationError, InvalidHashError):
-            return False
+    try:
+        HASHER.verify(password_hash or _hash_of_nobody(HASHER), candidate)
+    except (VerificationError, InvalidHashError):
+        return False
     return usable and password_hash is not None
 
 

@@ -103,7 +103,8 @@ def authenticate(session: Session, *, username: str, password: str) -> Member | 
     name = username.strip().lower()     # phones begin every field with a capital
     member = session.scalar(select(Member).where(Member.username == name, Member.deactivated_at.is_(None))
                             ) if name.isascii() else None
-    return member if passwords.matches(member.password_hash if member else None, password) else None
+    with passwords.TURNS:
+        return member if passwords.matches(member.password_hash if member else None, password) else None
 
 
 def record_sign_in(session: Session, actor: Actor, *, password: str, now: datetime) -> None:

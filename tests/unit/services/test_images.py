@@ -42,6 +42,14 @@ def test_preparing_anew_replaces_the_reference(do, row):
     assert first.id == second.id and row(Image, first.id).reference == "berth/workspace:b-2"
 
 
+def test_reference_of_another_entry_is_refused(do, carol, cast):
+    do(images.seed)
+    with pytest.raises(InvalidInput) as caught:
+        do(images.register_prepared, carol, base=BASE, title="X", reference="berth/workspace:full-1", cuda_version=None,
+           has_jupyter=True)
+    assert [problem.field for problem in caught.value.problems] == ["reference"]
+
+
 def test_everything_wrong_with_an_entry_is_told_at_once(do, carol):
     with pytest.raises(InvalidInput) as caught:
         do(images.add, carol, title="", reference="x:latest", base="UPPER:1", cuda_version="twelve", has_jupyter=True)

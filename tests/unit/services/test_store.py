@@ -49,7 +49,7 @@ def test_transaction_that_was_rolled_back_rings_nothing(store, doorbell, alice, 
     with pytest.raises(NotFound), store.write() as session:
         workspaces.stop(session, alice, workspace.id, now=now)
         workspaces.stop(session, alice, "no-such-id", now=now)
-    assert not doorbell.wait(0.1)
+    assert not doorbell.wait(0.05)
 
 
 @pytest.mark.parametrize("intent", ["launch", "stop", "remove", "logs", "key"])
@@ -77,13 +77,13 @@ def test_doorbell_wakes_who_waits(doorbell, do, alice, workspace):
 def test_record_of_the_agent_does_not_ring(doorbell, seen, workspace):
     doorbell.wait(0)
     seen(workspace, Phase.RUNNING)
-    assert not doorbell.wait(0.1)
+    assert not doorbell.wait(0.05)
 
 
 def test_asking_for_what_is_so_does_not_ring(doorbell, do, alice, workspace):
     doorbell.wait(0)
     do(workspaces.start, alice, workspace.id)
-    assert not doorbell.wait(0.1)
+    assert not doorbell.wait(0.05)
 
 
 def test_doorbell_rings_in_a_house_whose_counter_was_lost(store, doorbell, do, alice, workspace):
