@@ -1,0 +1,77 @@
+/* Keeps one part of a page as the server sees it. The server answers the same part again; only what differs changes,
+   so focus, selection, scrolling and open folds stay. Nothing is asked while nobody looks. */
+
+const live = document.querySelector("[data-live]");
+let timer, stopped = false, failures = 0;
+
+const key = node => node.nodeType === 1 ? node.id || node.dataset.key : undefined;
+const kind = node => node.nodeType === 1 ? node.tagName + "#" + (key(node) ?? "") : node.nodeType;
+
+function patch(old, fresh) {
+  if (old.nodeType !== 1) { if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue; return }
+  for (const { name } of [...old.attributes]) {
+    /* what the reader did: a fold that was opened, a form that was sent */
+    if (!fresh.hasAttribute(name) && !["open", "data-sent", "aria-busy"].includes(name)) old.removeAttribute(name);
+  }
+  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  if (old.querySelector?.(":scope > button.done, :scope > .done")) return;    /* says “Copied” for a moment */
+  patchChildren(old, fresh);
+}
+
+function patchChildren(old, fresh) {
+  const named = new Map([...old.children].filter(key).map(child => [kind(child), child]));
+  let at = old.firstChild;
+  for (const wanted of [...fresh.childNodes]) {
+    let same = key(wanted) ? named.get(kind(wanted)) : undefined;
+    if (!same && at && !key(at) && kind(at) === kind(wanted)) same = at;
+    if (!same) { old.insertBefore(wanted, at); continue }
+    if (same === at) at = at.nextSibling; else old.insertBefore(same, at);
+    patch(same, wanted);
+  }
+  while (at) { const next = at.nextSibling; at.remove(); at = next }
+}
+
+function take(html) {
+  const fresh = new DOMParser().parseFromString(html, "text/html").querySelector("[data-live]");
+  if (!fresh) return;
+  window.berthTimes(fresh);
+  const focused = live.contains(document.activeElement);
+  const before = live.dataset.say;
+  patch(live, fresh);
+  if (focused && !live.contains(document.activeElement)) live.querySelector("h1, h2")?.focus();
+  if (live.dataset.say && live.dataset.say !== before) window.berthSay(live.dataset.say);
+  if (live.dataset.title) document.title = live.dataset.title;
+}
+
+function warn(text) {
+  const box = document.getElementById("live-lost");
+  if (!box) return;
+  box.hidden = !text;
+  box.querySelector("[data-text]").textContent = text;
+}
+
+async function ask() {
+  clearTimeout(timer);
+  if (stopped || document.hidden) return;
+  try {
+    const answer = await fetch(live.dataset.live, { headers: { Accept: "text/html, application/problem+json" } });
+    if (answer.ok) {
+      take(await answer.text());
+      failures = 0;
+      warn("");
+    } else if (answer.status === 401 || answer.status === 404) {
+      stopped = true;
+      warn(live.dataset[answer.status === 401 ? "saySignedOut" : "sayGone"]);
+    } else throw new Error(answer.status);
+  } catch {
+    failures += 1;
+    if (failures > 1) warn(live.dataset.sayLost);
+  }
+  const seconds = Math.min(30, Number(live.dataset.every || 5) * 2 ** Math.max(0, failures - 2));
+  timer = setTimeout(ask, seconds * 1000);
+}
+
+if (live) {
+  timer = setTimeout(ask, Number(live.dataset.every || 5) * 1000);
+  document.addEventListener("visibilitychange", ask);
+}

@@ -1,0 +1,35 @@
+"""The house: how far it is set up, and its hosts."""
+
+from __future__ import annotations
+
+from flask import Blueprint, render_template
+
+from webapp.store.reads import house as reads
+from webapp.web.auth import admins_only
+from webapp.web.context import here, now, reading
+from webapp.web.findings import findings_of
+from webapp.web.frame import SILENT_AFTER
+
+blueprint = Blueprint("admin", __name__)
+
+
+@blueprint.get("/house")
+@admins_only
+def house() -> str:
+    with reading() as db:
+        done = reads.checklist(db)
+    agent_is_there = done.agent_alive_at is not None and now() - done.agent_alive_at <= SILENT_AFTER
+    steps_done = (True, agent_is_there and done.hosts_answering > 0, done.images_ready > 0, done.members > 1,
+                  done.launches > 0)
+    return render_template("house/house.html", done=done, steps_done=steps_done, agent_is_there=agent_is_there)
+
+
+@blueprint.get("/house/hosts")
+@admins_only
+def hosts() -> str:
+    with reading() as db:
+        rows = reads.hosts(db)
+    settings = here().settings
+    return render_template(
+        "house/hosts.html", hosts=rows, findings={row.id: findings_of(row) for row in rows}, ports=settings.ports,
+        bind=settings.workspace_bind, workspace_host=settings.workspace_host)
