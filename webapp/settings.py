@@ -151,7 +151,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         workspace_host=knobs.workspace_host,
         workspace_bind=knobs.workspace_bind,
         allow_same_host=knobs.allow_same_host == "true",
-        engine_url=knobs.engine or given.get("DOCKER_HOST") or "unix:///var/run/docker.sock",
+        engine_url=knobs.engine or _docker_host(given),
         instance=knobs.instance or _kept_instance(state_dir),
         ports=check.as_range(knobs.ports),
         volume_roots=tuple(map(Path, filter(None, knobs.volume_roots.split(":")))),
@@ -243,6 +243,15 @@ def _refuse_what_does_not_go_together(settings: Settings) -> None:
 
 def _default_state_dir() -> str:
     return "/var/lib/berth" if os.geteuid() == 0 else os.path.expanduser("~/.local/share/berth")
+
+
+def _docker_host(given: Mapping[str, str]) -> str:
+    """Where the docker command looks, so that Berth works where that does."""
+    url = given.get("DOCKER_HOST") or "unix:///var/run/docker.sock"
+    try:
+        return check.engine_url(url)
+    except ValueError as error:
+        raise SettingsError(name="DOCKER_HOST", why=f"{error}, or set BERTH_ENGINE") from None
 
 
 def _machine() -> tuple[int, int]:
