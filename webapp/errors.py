@@ -94,7 +94,10 @@ class AlreadyTaken(AppError):
 
 class NoFreePort(AppError):
     code, status, retry = "no_free_port", 409, True
-    title = N_("All ports from %(first)d to %(last)d are taken. An administrator can widen the range or remove old workspaces.")
+    title = N_(
+        "All ports from %(first)d to %(last)d are taken. An administrator can widen the range or "
+        "remove old workspaces."
+    )
 
 
 class NoHost(AppError):

@@ -185,8 +185,8 @@ def upgrade() -> None:
         sa.Column("image_id", sa.String(), nullable=False),
         sa.Column("image_reference", sa.String(), nullable=False),
         sa.Column("cpu_millis", sa.Integer(), nullable=False),
-        sa.Column("memory_bytes", sa.Integer(), nullable=False),
-        sa.Column("shm_bytes", sa.Integer(), nullable=False),
+        sa.Column("memory_bytes", sa.BigInteger(), nullable=False),
+        sa.Column("shm_bytes", sa.BigInteger(), nullable=False),
         sa.Column("pids", sa.Integer(), nullable=False),
         sa.Column("jupyter", sa.Boolean(), nullable=False),
         sa.Column("desired", sa.String(), nullable=False),
@@ -266,7 +266,6 @@ def upgrade() -> None:
         sa.ForeignKeyConstraint(["volume_id"], ["volumes.id"], name=op.f("fk_workspace_mounts_volume_id")),
         sa.ForeignKeyConstraint(["workspace_id"], ["workspaces.id"], name=op.f("fk_workspace_mounts_workspace_id")),
         sa.PrimaryKeyConstraint("workspace_id", "volume_id", name=op.f("pk_workspace_mounts")),
-        sa.UniqueConstraint("workspace_id", "volume_id", name=op.f("uq_workspace_mounts_workspace_id_volume_id")),
     )
 
     op.create_table(

@@ -87,6 +87,7 @@ def _run_threads(store: Store, contexts: list[HostContext], stop: threading.Even
             if not observations.still_alive(session, epoch=epoch, now=utc_now()):
                 log.error("agent.replaced", epoch=epoch)
                 stop.set()
+            operations.expire(session, now=utc_now())
             operations.sweep(session, now=utc_now())
     for loop in loops:
         loop.wake()

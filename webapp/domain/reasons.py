@@ -36,7 +36,10 @@ WORDINGS: dict[str, Wording] = {
     ),
     "removed_outside": Wording(
         N_("Its container was removed outside Berth on %(host)s."),
-        N_("Your home is untouched. Press Start for a fresh container of the same image; what was installed in the old one is gone."),
+        N_(
+            "Your home is untouched. Press Start for a fresh container of the same image; what was "
+            "installed in the old one is gone."
+        ),
     ),
     "restarted_engine": Wording(
         N_("%(host)s or its Docker Engine was restarted; the workspace was started again."),
@@ -47,7 +50,10 @@ WORDINGS: dict[str, Wording] = {
         N_("Look at the last log lines below, then press Start to try again."),
     ),
     "crashed_retry": Wording(
-        N_("Its main process ended by itself with exit code %(exit_code)s; it is being started again (try %(tries)s of %(limit)s)."),
+        N_(
+            "Its main process ended by itself with exit code %(exit_code)s; it is being started again "
+            "(try %(tries)s of %(limit)s)."
+        ),
         N_("Nothing to do: Berth tries again by itself."),
     ),
     "out_of_memory": Wording(
@@ -55,7 +61,10 @@ WORDINGS: dict[str, Wording] = {
         N_("Launch one with more memory, or load less at once, then press Start."),
     ),
     "child_out_of_memory": Wording(
-        N_("A program in it used all of its %(memory)s of memory and was ended by the kernel at %(at)s. The workspace itself goes on."),
+        N_(
+            "A program in it used all of its %(memory)s of memory and was ended by the kernel at "
+            "%(at)s. The workspace itself goes on."
+        ),
         N_("Load less at once, or launch a workspace with more memory."),
     ),
     "image_not_found": Wording(
@@ -63,7 +72,10 @@ WORDINGS: dict[str, Wording] = {
         N_("Choose another image, or ask an administrator to prepare this one."),
     ),
     "image_has_volumes": Wording(
-        N_("The image %(image)s declares VOLUME %(volumes)s; data written there would be lost silently, so it is refused."),
+        N_(
+            "The image %(image)s declares VOLUME %(volumes)s; data written there would be lost "
+            "silently, so it is refused."
+        ),
         N_("Choose another image, or build one without VOLUME."),
     ),
     "image_not_workspace": Wording(

@@ -1,4 +1,4 @@
-"""What the agent saw, written down. Every write is guarded: it holds only if the intent that it answers is still the last.
+"""What the agent saw, written down. Every write is guarded: it holds only if the intent it answers is the last.
 
 0 rows changed means that somebody asked for something else meanwhile, or that a newer agent runs: look again.
 """
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, select, update
+from sqlalchemy import case, delete, select, update
 from sqlalchemy.orm import Session
 
 from webapp.domain.actor import Actor
@@ -41,7 +41,7 @@ def record(
     """Write `changes` of agent-owned columns. False = stale, nothing was written."""
     values = dict(changes)
     if "phase" in values:
-        values["phase_at"] = now
+        values["phase_at"] = case((Workspace.phase != values["phase"], now), else_=Workspace.phase_at)
     done = session.execute(
         update(Workspace)
         .where(Workspace.id == workspace_id, Workspace.generation == generation, _is_current(epoch))
@@ -62,25 +62,28 @@ def record_removed(session: Session, workspace_id: str, *, generation: int, epoc
     return True
 
 
-def record_host_seen(session: Session, host_id: str, *, capabilities: Mapping[str, Any] | None, now: datetime) -> None:
+def record_host_seen(
+    session: Session, host_id: str, *, capabilities: Mapping[str, Any] | None, epoch: int, now: datetime
+) -> None:
     """The engine answered. `capabilities` None = keep what is known."""
     values: dict[str, Any] = {"seen_at": now, "unreachable_since": None, "trouble": None}
     if capabilities is not None:
         values["capabilities"] = dict(capabilities)
-    session.execute(update(Host).where(Host.id == host_id).values(**values))
+    session.execute(update(Host).where(Host.id == host_id, _is_current(epoch)).values(**values))
 
 
 def record_host_silent(session: Session, host_id: str, *, trouble: str, epoch: int, now: datetime) -> None:
     """The engine does not answer: what runs there is unknown, and nothing is freed (promises.md P6)."""
-    host = session.get_one(Host, host_id)
+    host = session.scalar(select(Host).where(Host.id == host_id, _is_current(epoch)))
+    if host is None:
+        return
     if host.unreachable_since is None:
         host.unreachable_since = now
     host.trouble = trouble
     reason = {"code": "engine_unreachable", "facts": {"host": host.name, "since": host.unreachable_since.isoformat()}}
     session.execute(
         update(Workspace)
-        .where(Workspace.host_id == host_id, Workspace.phase == Phase.RUNNING, Workspace.desired == Desired.RUNNING,
-               _is_current(epoch))
+        .where(Workspace.host_id == host_id, Workspace.phase == Phase.RUNNING, Workspace.desired == Desired.RUNNING)
         .values(phase=Phase.UNKNOWN, phase_at=now, health=Health.UNKNOWN, reason=reason)
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import ForeignKey, UniqueConstraint
+from sqlalchemy import ForeignKey
 from sqlalchemy.orm import Mapped, mapped_column
 
 from webapp.store.tables.base import Base
@@ -46,7 +46,6 @@ class Volume(Base):
 
 class WorkspaceMount(Base):
     __tablename__ = "workspace_mounts"
-    __table_args__ = (UniqueConstraint("workspace_id", "volume_id"),)
 
     workspace_id: Mapped[str] = mapped_column(ForeignKey("workspaces.id"), primary_key=True)
     volume_id: Mapped[str] = mapped_column(ForeignKey("volumes.id"), primary_key=True)

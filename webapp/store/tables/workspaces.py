@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ForeignKey, Index, UniqueConstraint, text
+from sqlalchemy import BigInteger, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
 from webapp.store.tables.base import Base
@@ -31,8 +31,8 @@ class Workspace(Base):
     image_id: Mapped[str] = mapped_column(ForeignKey("images.id"))
     image_reference: Mapped[str]                    # as it was at launch
     cpu_millis: Mapped[int]
-    memory_bytes: Mapped[int]
-    shm_bytes: Mapped[int]
+    memory_bytes: Mapped[int] = mapped_column(BigInteger)
+    shm_bytes: Mapped[int] = mapped_column(BigInteger)
     pids: Mapped[int]
     jupyter: Mapped[bool]                           # False: SSH only
     desired: Mapped[str]                            # domain.workspace.Desired
