@@ -196,11 +196,12 @@ def load_secret_key(settings: Settings) -> str:
 
 
 def _refuse_unknown(given: Mapping[str, str]) -> None:
-    known = [_variable(name) for name in Knobs.model_fields]
+    known = [name.upper() for name in Knobs.model_fields]
     for name in sorted(given):
-        if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX) and name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"Did you mean {near[0]}?" if near else "Unset it; “berth settings” lists all there are"
+        word = name.removeprefix(PREFIX)
+        if name.startswith(PREFIX) and not name.startswith(TEST_PREFIX) and word not in known:
+            near = difflib.get_close_matches(word, known, n=1)
+            hint = f"Did you mean {PREFIX}{near[0]}?" if near else "Unset it; “berth settings” lists all there are"
             raise SettingsError(name=name, why=f"there is no such setting. {hint}")
 
 

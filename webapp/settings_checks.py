@@ -98,7 +98,7 @@ def engine_url(text: str) -> str:
     parts = urlsplit(text)
     if text == "fake://":
         return text     # the twin that ships with Berth: everything works but nothing runs
-    if parts.scheme == "unix" and not parts.netloc and parts.path.startswith("/"):
+    if text.startswith("unix:///"):
         return text
     if parts.scheme in ("tcp", "http", "https") and parts.hostname and "@" not in parts.netloc:
         return text

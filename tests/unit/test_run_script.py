@@ -1,0 +1,93 @@
+"""./run on machines that lack something: one sentence, and nothing done."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+TOOLS = ("bash", "dirname", "readlink", "sha256sum", "cat", "id", "rm", "env")
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> Path:
+    """Only what ./run looks at before it makes anything."""
+    folder = tmp_path / "checkout"
+    folder.mkdir()
+    for name in ("run", "requirements.lock", "requirements-dev.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder)
+    return folder
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A PATH with the shell's tools and no Python."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    for tool in TOOLS:
+        (folder / tool).symlink_to(str(shutil.which(tool)))
+    return folder
+
+
+def python(path: Path, version: str, *, venv: bool = True) -> None:
+    """A stand-in for python3 that says it is of some version, and with or without the venv module."""
+    new_enough = tuple(map(int, version.split("."))) >= (3, 11)
+    script = path / "python3"
+    script.write_text(f"""#!/bin/sh
+case "$2" in
+    *platform*) echo "Python {version}" ;;
+    *ensurepip*) exit {int(not (new_enough and venv))} ;;
+    *) exit {int(not new_enough)} ;;
+esac
+""")
+    script.chmod(0o755)
+
+
+def run(checkout: Path, path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    source = (checkout / "run").read_text().replace('export PATH="$PATH:', 'export PATH="$PATH" #')
+    (checkout / "run").write_text(source)   # the real one adds the folders where this machine's Python may be
+    return subprocess.run([checkout / "run", *arguments], env={"PATH": str(path), "HOME": str(checkout)},
+                          capture_output=True, text=True, timeout=20)
+
+
+@pytest.mark.parametrize("version", ["3.9.2", "3.10.12"])
+@pytest.mark.parametrize("verb", ["up", "test"])
+def test_old_python_is_one_sentence(checkout: Path, path: Path, version: str, verb: str) -> None:
+    python(path, version)
+    done = run(checkout, path, verb)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert f"here is Python {version}" in done.stderr and "apt-get install python3 python3-venv" in done.stderr
+    assert not (checkout / ".venv").exists()
+
+
+def test_no_python_is_one_sentence(checkout: Path, path: Path) -> None:
+    done = run(checkout, path, "up")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "no Python" in done.stderr and "apt-get install" in done.stderr
+
+
+def test_python_without_venv_is_one_sentence(checkout: Path, path: Path) -> None:
+    python(path, "3.12.3", venv=False)
+    done = run(checkout, path, "up")
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "apt-get install python3-venv" in done.stderr and "Python 3.12.3" in done.stderr
+
+
+def test_unknown_verb_shows_the_verbs(checkout: Path, path: Path) -> None:
+    done = run(checkout, path, "launch")
+    assert done.returncode == 2 and "./run up" in done.stderr
+
+
+def test_demo_says_that_it_is_not_there_yet(checkout: Path, path: Path) -> None:
+    done = run(checkout, path, "demo")
+    assert done.returncode == 1 and "GPUs" in done.stderr
+
+
+def test_ci_runs_what_people_run() -> None:
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "exec ./run test"
+    assert all(os.access(ROOT / name, os.X_OK) for name in ("run", ".ci/run"))
