@@ -74,7 +74,8 @@ def options(session: Session, member_id: str) -> LaunchOptions:
 
 def _images(session: Session) -> tuple[ImageChoice, ...]:
     rows = session.scalars(
-        select(Image).where(Image.withdrawn_at.is_(None)).order_by(Image.position, Image.title, Image.id))
+        select(Image).where(Image.withdrawn_at.is_(None)).order_by(
+            Image.reference.is_(None), Image.position, Image.title, Image.id))     # what can be launched comes first
     return tuple(
         ImageChoice(row.id, row.title, row.base, row.reference, row.cuda_version, row.has_jupyter) for row in rows)
 
