@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -27,7 +28,7 @@ from webapp.store.session import Store
 log = structlog.get_logger(__name__)
 
 ALIVE_SECONDS = 5.0             # between two signs of life
-EVENTS_PAUSE_SECONDS = 2.0      # before listening again after the engine went away
+AGAIN_SECONDS = 2.0             # before listening again after the engine went away, or after an unforeseen error
 EVENTS_OVERLAP = timedelta(seconds=5)
 FINISH_SECONDS = 3.0            # for workers to end after a stop; what they were at is picked up by the next agent
 
@@ -41,7 +42,7 @@ def run(settings: Settings, stop: threading.Event, *, opener: EngineOpener = ope
         with store.write() as session:
             epoch = observations.next_epoch(session, now=utc_now())
             operations.requeue_running(session)
-        contexts = _contexts(settings, store, epoch, opener)
+        contexts = _contexts(settings, store, epoch, opener, stop)
         log.info("agent.started", epoch=epoch, hosts=len(contexts))
         _run_threads(store, contexts, stop, epoch)
     store.close()
@@ -59,7 +60,9 @@ def _alone(state_dir: Path) -> Iterator[None]:
         yield
 
 
-def _contexts(settings: Settings, store: Store, epoch: int, opener: EngineOpener) -> list[HostContext]:
+def _contexts(
+    settings: Settings, store: Store, epoch: int, opener: EngineOpener, stop: threading.Event
+) -> list[HostContext]:
     with store.read() as session:
         hosts = reads.hosts(session)
     return [
@@ -67,6 +70,7 @@ def _contexts(settings: Settings, store: Store, epoch: int, opener: EngineOpener
             host_id=host.id, host_name=host.name, store=store, instance=settings.instance, epoch=epoch,
             engine=opener(host.engine_url, instance=settings.instance, host=host.name),
             house=house_rules(settings), volume_roots=settings.volume_roots, bind_address=settings.workspace_bind,
+            stopping=stop.is_set,
         )
         for host in hosts
     ]
@@ -74,27 +78,45 @@ def _contexts(settings: Settings, store: Store, epoch: int, opener: EngineOpener
 
 def _run_threads(store: Store, contexts: list[HostContext], stop: threading.Event, epoch: int) -> None:
     loops = [HostLoop(context, stop) for context in contexts]
-    threads = [threading.Thread(target=loop.run, name=f"host-{loop.context.host_name}", daemon=True) for loop in loops]
-    threads += [
-        threading.Thread(target=_listen, args=(loop, stop), name=f"events-{loop.context.host_name}", daemon=True)
-        for loop in loops
-    ]
-    threads.append(threading.Thread(target=_ring, args=(store, loops, stop), name="doorbell", daemon=True))
-    for thread in threads:
-        thread.start()
+    for loop in loops:
+        _in_background(f"host-{loop.context.host_name}", loop.run)
+        _in_background(f"events-{loop.context.host_name}", partial(_again, partial(_listen, loop), stop))
+    _in_background("doorbell", partial(_again, partial(_ring, store, loops, stop), stop))
     while not stop.wait(ALIVE_SECONDS):
+        _live(store, stop, epoch)
+    for loop in loops:
+        loop.wake()
+    for loop in loops:
+        loop.finish(FINISH_SECONDS)
+    for context in contexts:
+        context.engine.close()
+
+
+def _in_background(name: str, work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name=name, daemon=True).start()
+
+
+def _again(work: Callable[[], None], stop: threading.Event) -> None:
+    """For threads that must not end before the agent does, whatever happens to a disk or an engine."""
+    while not stop.is_set():
+        try:
+            work()
+        except Exception:
+            log.exception("agent.thread_failed", thread=threading.current_thread().name)
+        stop.wait(AGAIN_SECONDS)
+
+
+def _live(store: Store, stop: threading.Event, epoch: int) -> None:
+    """The sign of life. A database that cannot be written is no reason to end: what runs is still looked after."""
+    try:
         with store.write() as session:
             if not observations.still_alive(session, epoch=epoch, now=utc_now()):
                 log.error("agent.replaced", epoch=epoch)
                 stop.set()
             operations.expire(session, now=utc_now())
             operations.sweep(session, now=utc_now())
-    for loop in loops:
-        loop.wake()
-    for thread in threads[: len(loops)]:
-        thread.join(FINISH_SECONDS)
-    for context in contexts:
-        context.engine.close()
+    except Exception:
+        log.exception("agent.no_sign_of_life", epoch=epoch)
 
 
 def _ring(store: Store, loops: list[HostLoop], stop: threading.Event) -> None:
@@ -102,25 +124,24 @@ def _ring(store: Store, loops: list[HostLoop], stop: threading.Event) -> None:
     if path is None:
         return
     doorbell = Doorbell(path)
-    while not stop.is_set():
-        if doorbell.wait(timeout_seconds=1.0):
-            for loop in loops:
-                loop.wake()
-    doorbell.close()
+    try:
+        while not stop.is_set():
+            if doorbell.wait(timeout_seconds=1.0):
+                for loop in loops:
+                    loop.wake()
+    finally:
+        doorbell.close()
 
 
-def _listen(loop: HostLoop, stop: threading.Event) -> None:
+def _listen(loop: HostLoop) -> None:
     """Events of the engine: hints that something changed. What was missed is found by the next pass."""
-    since = utc_now() - EVENTS_OVERLAP
-    while not stop.is_set():
-        try:
-            for event in loop.context.engine.events(since):
-                since = event.at
-                if event.action == "oom":
-                    loop.out_of_memory(event.container_name, event.at)
-                else:
-                    loop.something_happened()
-        except EngineError as error:
-            log.debug("engine.events_ended", host=loop.context.host_name, detail=str(error))
-        loop.wake()
-        stop.wait(EVENTS_PAUSE_SECONDS)
+    context = loop.context
+    try:
+        for event in context.engine.events(context.now() - EVENTS_OVERLAP):
+            if event.action == "oom":
+                loop.out_of_memory(event.container_name, event.at)
+            else:
+                loop.something_happened()
+    except EngineError as error:
+        log.debug("engine.events_ended", host=context.host_name, detail=str(error))
+    loop.wake()

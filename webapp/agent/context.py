@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
+from webapp.agent import probes
 from webapp.domain.house import HouseRules
+from webapp.domain.workspace import Service
 from webapp.engines import Engine
 from webapp.store.session import Store
+
+Probe = Callable[[Service, str, int], bool]
 
 
 def utc_now() -> datetime:
     return datetime.now(UTC)
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +38,12 @@ class HostContext:
     house: HouseRules
     volume_roots: tuple[Path, ...]
     bind_address: str               # address that published ports bind
-    now: Callable[[], datetime] = utc_now
-    image_users: dict[str, tuple[str, str]] = field(default_factory=dict)   # image id → its passwd and group
+    now: Callable[[], datetime] = utc_now               # what people read, and next tries
+    monotonic: Callable[[], float] = time.monotonic     # deadlines: a clock that is set does not end them
+    sleep: Callable[[float], None] = time.sleep
+    probe: Probe = probes.answers
+    stopping: Callable[[], bool] = _never               # True: take up nothing more
+    image_users: dict[str, tuple[str, str]] = field(default_factory=dict)   # image reference → its passwd and group
 
     @property
     def network(self) -> str:

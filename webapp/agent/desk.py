@@ -22,12 +22,13 @@ from webapp.store.reads.agent import WorkspaceInFull
 log = structlog.get_logger(__name__)
 
 LOG_LINES = 200
-_OF_WANTED = ("phase", "revision", "container_id", "private_image", "observed_generation", "next_try_at")
-_OF_WORKSPACE = ("attempted_generation", "failures", "progress", "started_at", "health", "note")
+_OF_WANTED = ("phase", "revision", "container_id", "private_image", "attempted_generation", "observed_generation",
+              "next_try_at")
+_OF_WORKSPACE = ("failures", "progress", "started_at", "health", "note")
 
 
 class Stale(Exception):
-    """Somebody asked for something else while we worked, or another agent took over."""
+    """Somebody asked for something else while we worked, another agent took over, or this one stops."""
 
 
 class Failed(Exception):
@@ -44,10 +45,14 @@ class Desk:
     def __init__(self, context: HostContext, workspace: WorkspaceInFull) -> None:
         self.context = context
         self.workspace = workspace
+        self.ports_replaced = 0     # since it was opened
 
     @classmethod
     def open(cls, context: HostContext, workspace_id: str) -> Desk | None:
+        """None = no such workspace, or nothing to do any more for an agent that stops or was replaced."""
         with context.store.read() as session:
+            if context.stopping() or not reads.is_newest_agent(session, context.epoch):
+                return None
             workspace = reads.workspace(session, workspace_id, context.instance)
         return None if workspace is None else cls(context, workspace)
 
@@ -76,13 +81,15 @@ class Desk:
         return done
 
     def check_current(self) -> None:
-        """Raises Stale when a new intent was written; cheap, for loops that wait."""
+        """Raises Stale when there is a new intent or a new agent, or this one stops. Cheap: asked before every step."""
         with self.context.store.read() as session:
-            if reads.generation(session, self.wanted.workspace_id) != self.wanted.generation:
-                raise Stale
+            holds = reads.is_last_word(session, self.wanted.workspace_id, generation=self.wanted.generation,
+                                       epoch=self.context.epoch)
+        if not holds or self.context.stopping():
+            raise Stale
 
     def reload(self) -> None:
-        """Read the row again, after a service changed something besides the agent's own columns (ports)."""
+        """Read the row again: what is no intent has changed (ports), or may have (image, membership, house rules)."""
         fresh = Desk.open(self.context, self.wanted.workspace_id)
         if fresh is None or fresh.wanted.generation != self.wanted.generation:
             raise Stale
@@ -112,4 +119,3 @@ class Desk:
             wanted["phase"] = Phase(wanted["phase"])
         others = {key: changes[key] for key in _OF_WORKSPACE if key in changes}
         self.workspace = replace(self.workspace, wanted=replace(self.wanted, **wanted), **others)
-

@@ -7,6 +7,7 @@ from datetime import timedelta
 import structlog
 
 from webapp.agent.desk import Desk
+from webapp.domain import progress
 from webapp.domain.container import ContainerDetail
 from webapp.domain.endings import LOOK_BACK, RETRY_SECONDS, STEADY, TRIES, Ending, classify
 from webapp.domain.plan import Examine, Seen
@@ -25,14 +26,16 @@ def examine(desk: Desk, seen: Seen, step: Examine) -> Seen:
         return seen.with_container(detail.container)
     now = desk.now()
     since = (detail.finished_at or now) - LOOK_BACK
-    ending = classify(detail, list(desk.engine.events(since, until=now)))
+    events = list(desk.engine.events(since, until=now))
+    ending = classify(detail, events, engine_began=desk.engine.started_at())
     log.info("workspace.ended", workspace=desk.wanted.workspace_id, ending=str(ending), exit_code=detail.exit_code)
     match ending:
         case Ending.BY_HAND:
             _settle(desk, Phase.STOPPED, Reason("stopped_outside", {"host": desk.context.host_name}))
         case Ending.ENGINE_RESTARTED:
             note = Reason("restarted_engine", {"host": desk.context.host_name}).as_json()
-            desk.record(phase=Phase.STARTING, next_try_at=now, reason=None, note=note)
+            desk.record(phase=Phase.STARTING, health=Health.UNKNOWN, next_try_at=now, reason=None, note=note,
+                        progress=_afresh(desk))
         case Ending.OUT_OF_MEMORY:
             memory = show_size(desk.workspace.limits.memory_bytes)
             _settle(desk, Phase.FAILED, Reason("out_of_memory", {"memory": memory}))
@@ -50,7 +53,7 @@ def _crashed(desk: Desk, detail: ContainerDetail) -> None:
         _settle(desk, Phase.FAILED, Reason("crashed", facts))
         return
     desk.record(phase=Phase.STARTING, health=Health.UNKNOWN, failures=failures,
-                reason=Reason("crashed_retry", facts).as_json(),
+                reason=Reason("crashed_retry", facts).as_json(), progress=_afresh(desk),
                 next_try_at=desk.now() + timedelta(seconds=RETRY_SECONDS[failures - 1]))
 
 
@@ -59,3 +62,7 @@ def _settle(desk: Desk, phase: Phase, reason: Reason) -> None:
     log_tail = desk.log_tail() if phase is Phase.FAILED else None
     desk.record(phase=phase, health=Health.UNKNOWN, reason=reason.as_json(), next_try_at=None, log_tail=log_tail,
                 observed_generation=desk.wanted.generation)
+
+
+def _afresh(desk: Desk) -> progress.Progress:
+    return progress.fresh(with_jupyter=desk.workspace.jupyter)

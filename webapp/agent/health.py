@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from datetime import datetime
 
-from webapp.agent import probes
 from webapp.agent.context import HostContext
 from webapp.agent.desk import Desk
 from webapp.domain.plan import Wanted
@@ -18,7 +17,7 @@ MISSES = 2                      # silent looks in a row before it is called degr
 
 
 class HealthCheck:
-    """The looks at one host's workspaces. Not thread-safe: the host's loop calls it."""
+    """The looks at one host's workspaces. No two at once at the same workspace."""
 
     def __init__(self, context: HostContext) -> None:
         self._context = context
@@ -26,7 +25,10 @@ class HealthCheck:
 
     def look_at(self, wanted: Wanted) -> None:
         """Probe each service of a running workspace once and record a change of health."""
-        silent = [service for service in sorted(wanted.ports) if self._is_silent(wanted, service)]
+        misses = {service: self._look(wanted, service) for service in sorted(wanted.ports)}
+        silent = [service for service, count in misses.items() if count >= MISSES]
+        if not silent and any(misses.values()):
+            return                          # slow, or down: the next look decides
         desk = Desk.open(self._context, wanted.workspace_id)
         if desk is None or desk.wanted.phase is not Phase.RUNNING or desk.wanted.generation != wanted.generation:
             return
@@ -46,10 +48,11 @@ class HealthCheck:
         memory = show_size(desk.workspace.limits.memory_bytes)
         desk.record_if_current(note=Reason("child_out_of_memory", {"memory": memory, "at": at.isoformat()}).as_json())
 
-    def _is_silent(self, wanted: Wanted, service: Service) -> bool:
+    def _look(self, wanted: Wanted, service: Service) -> int:
+        """How many looks in a row it did not answer, this one included."""
         key = (wanted.workspace_id, service)
-        if probes.answers(service, self._context.probe_address, wanted.ports[service]):
-            del self._misses[key]
-            return False
+        if self._context.probe(service, self._context.probe_address, wanted.ports[service]):
+            self._misses.pop(key, None)
+            return 0
         self._misses[key] += 1
-        return self._misses[key] >= MISSES
+        return self._misses[key]

@@ -3,27 +3,20 @@
 from __future__ import annotations
 
 import re
-import time
+from collections.abc import Callable
 from typing import Any
 
 import structlog
 
 from webapp.agent import probes, specs
-from webapp.agent.desk import Desk, Failed
-from webapp.agent.policy import refuse_image, refuse_mounts, refuse_workspace
+from webapp.agent.desk import Desk, Failed, Stale
+from webapp.agent.policy import refuse_image, refuse_start, refuse_workspace
 from webapp.domain import progress
 from webapp.domain.container import Container, ContainerState, PullProgress
-from webapp.domain.plan import (
-    AwaitReady,
-    Commit,
-    Create,
-    Seen,
-    Start,
-    private_image,
-)
+from webapp.domain.plan import AwaitReady, Commit, Create, Seen, Start
 from webapp.domain.reasons import Reason
 from webapp.domain.workspace import Health, Phase, Service, StepName
-from webapp.errors import EngineError, PortTaken
+from webapp.errors import NoFreePort, PortTaken
 from webapp.services import observations, ports
 from webapp.store.reads import agent as reads
 
@@ -32,15 +25,23 @@ log = structlog.get_logger(__name__)
 READY_SECONDS = 120.0           # SSH and Jupyter must answer within this; cold disks make Jupyter slow
 RECHECK_SECONDS = 0.5           # how often a waiting worker looks for a new intent or an ended container
 PULL_RECORD_SECONDS = 1.0       # how often a pull writes down how far it is
+MOST_PORTS = 10                 # taken ones in a row, before it is tried again later
+
+_SERVICE_STEPS = ((Service.SSH, StepName.SSH), (Service.JUPYTER, StepName.JUPYTER))
 
 
 def ensure_image(desk: Desk, seen: Seen) -> Seen:
     _check_allowed(desk)
-    reference = desk.wanted.private_image or desk.workspace.image_reference
-    if desk.engine.image(reference) is None:
+    private, reference = desk.wanted.private_image, desk.workspace.image_reference
+    if private is not None:
+        if desk.engine.image(private) is not None:
+            return Seen(seen.containers, image_ready=True)
+        desk.record(private_image=None)     # removed by hand, as its container was; no registry has it
+    facts = desk.engine.image(reference)
+    if facts is None:
         desk.record(phase=Phase.PULLING, progress=_begin(desk, StepName.IMAGE))
-    facts = desk.engine.ensure_image(reference, _pull_recorder(desk))
-    if desk.wanted.private_image is None and (refusal := refuse_image(reference, facts)):
+        facts = desk.engine.ensure_image(reference, _pull_recorder(desk))
+    if refusal := refuse_image(reference, facts):
         raise Failed(refusal)
     return Seen(seen.containers, image_ready=True)
 
@@ -48,7 +49,7 @@ def ensure_image(desk: Desk, seen: Seen) -> Seen:
 def create(desk: Desk, seen: Seen, step: Create) -> Seen:
     _check_allowed(desk)
     steps = progress.finish(_begin(desk, StepName.IMAGE), StepName.IMAGE, desk.now())
-    desk.record(phase=Phase.MOVING if seen.containers else Phase.STARTING,
+    desk.record(phase=Phase.MOVING if seen.containers else Phase.STARTING, private_image=step.from_private_image,
                 progress=progress.begin(steps, StepName.CREATED, desk.now()))
     spec = specs.container_spec(
         desk.workspace, revision=step.revision, image=step.from_private_image or desk.workspace.image_reference,
@@ -61,78 +62,87 @@ def create(desk: Desk, seen: Seen, step: Create) -> Seen:
 
 
 def start(desk: Desk, seen: Seen, step: Start) -> Seen:
-    reason = refuse_mounts(desk.workspace, desk.context)
+    container = _named(seen, step.name)
+    if container is None:
+        return Seen(desk.containers())
+    reason = refuse_start(desk.workspace, desk.context)
     if reason is not None:
         raise Failed(reason)
     if desk.wanted.phase not in (Phase.STARTING, Phase.MOVING):
         desk.record(phase=Phase.STARTING)
-    _put_files(desk, step.name)
+    _put_files(desk, container)
     try:
         desk.engine.start(step.name)
     except PortTaken as error:
         return _take_other_port(desk, seen, error)
+    changes: dict[str, Any] = {"observed_generation": desk.wanted.generation, "next_try_at": None}
+    if not desk.wanted.is_observed:
+        changes["failures"] = 0             # those were the engine's; from here on its own crashes count
     steps = desk.workspace.progress
     for name in (StepName.IMAGE, StepName.CREATED):
         steps = progress.finish(steps, name, desk.now())
-    desk.record(observed_generation=desk.wanted.generation, next_try_at=None,
-                progress=progress.begin(steps, StepName.SSH, desk.now()))
+    desk.record(**changes, progress=progress.begin(steps, StepName.SSH, desk.now()))
     return seen.with_state(step.name, ContainerState.RUNNING)
 
 
 def await_ready(desk: Desk, seen: Seen, step: AwaitReady) -> Seen:
     """Wait for SSH, then Jupyter. A container that ends meanwhile is left to the next plan."""
     container = _named(seen, step.name)
-    if container is not None and desk.wanted.phase is Phase.UNKNOWN and desk.wanted.container_id == container.id:
-        _record_running(desk, container)    # it was ready before its host fell silent; health.py looks after it
+    if container is None or _was_ready_before(desk, container):
+        if container is not None:
+            _record_running(desk, container, desk.workspace.progress)
         return seen
-    for service, name in ((Service.SSH, StepName.SSH), (Service.JUPYTER, StepName.JUPYTER)):
+    if not desk.wanted.is_observed:         # started by an agent that could not write it down any more
+        desk.record(observed_generation=desk.wanted.generation, next_try_at=None)
+    steps: progress.Progress = dict(desk.workspace.progress)
+    for service, name in _SERVICE_STEPS:
         if service not in desk.wanted.ports:
             continue
-        desk.record(progress=_begin(desk, name))
+        steps = progress.begin(steps, name, desk.now())
+        if steps != desk.workspace.progress:
+            desk.record(progress=steps)
         seen, answers = _await(desk, seen, step.name, service)
         container = _named(seen, step.name)
         if container is None or not container.is_up:
             return seen
-        if answers:
-            desk.record(progress=progress.finish(desk.workspace.progress, name, desk.now()))
-        elif service is Service.SSH:
+        if service is Service.SSH and not answers:
             raise Failed(Reason("not_ready", {"service": str(service), "seconds": int(READY_SECONDS)}))
-    if container is not None:
-        _record_running(desk, container)
+        steps = progress.finish(steps, name, desk.now()) if answers else progress.fail(steps, desk.now())
+    _record_running(desk, container, steps)
     return seen
 
 
 def commit(desk: Desk, seen: Seen, step: Commit) -> Seen:
-    desk.record(phase=Phase.MOVING)
-    if desk.engine.image(step.reference) is None:       # made already by a worker that did not get further
-        desk.engine.commit(step.name, step.reference)
+    """The recorded revision is never behind by more than one: so a removal knows which images there may be."""
+    revisions = [one.revision or 0 for one in seen.containers]
+    desk.record(phase=Phase.MOVING, revision=max(desk.wanted.revision, *revisions))
+    desk.engine.remove_image(step.reference)    # of a try that was broken off: the layer may have changed since
+    desk.engine.commit(step.name, step.reference)
     return Seen(seen.containers, image_ready=True)
 
 
-def leave_nothing_behind(desk: Desk) -> None:
-    """After a launch that failed: a container that never ran holds nothing of anybody's."""
-    try:
-        for container in desk.containers():
-            if not container.was_started:
-                desk.engine.remove(container.name)
-    except EngineError as error:
-        log.warning("workspace.left_behind", workspace=desk.wanted.workspace_id, detail=str(error))
-
-
 def write_keys(desk: Desk, name: str) -> None:
-    """The owner's present keys into a running workspace."""
-    with desk.context.store.read() as session:
-        keys = reads.authorized_keys(session, desk.workspace.owner_id)
-    desk.engine.put(name, [specs.authorized_keys_file(keys)])
+    """The owner's present keys, also if they change while they are written."""
+    written: tuple[str, ...] | None = None
+    while (keys := _keys(desk)) != written:
+        desk.engine.put(name, [specs.authorized_keys_file(keys)])
+        written = keys
 
 
 def _check_allowed(desk: Desk) -> None:
+    """Asked of the row as it is now: a pull takes minutes, and what it is for may be withdrawn meanwhile."""
+    desk.reload()
     reason = refuse_workspace(desk.workspace, desk.context)
     if reason is not None:
         raise Failed(reason)
 
 
-def _put_files(desk: Desk, name: str) -> None:
+def _keys(desk: Desk) -> tuple[str, ...]:
+    with desk.context.store.read() as session:
+        return reads.authorized_keys(session, desk.workspace.owner_id)
+
+
+def _put_files(desk: Desk, container: Container) -> None:
     context, workspace = desk.context, desk.workspace
     with context.store.read() as session:
         secrets = reads.secrets(session, desk.wanted.workspace_id)
@@ -140,24 +150,30 @@ def _put_files(desk: Desk, name: str) -> None:
         is_seeded = observations.home_is_seeded(session, context.host_id, workspace.owner_id)
     if secrets is None:
         raise Failed(Reason("internal", {"detail": "the workspace has no keys of its own"}))
-    users = _image_users(desk, name)
-    desk.engine.put(name, specs.workspace_files(workspace, secrets, keys, users=users, new_home=not is_seeded))
+    users = _image_users(desk, container)
+    files = specs.workspace_files(workspace, secrets, keys, users=users, new_home=not is_seeded)
+    desk.engine.put(container.name, files)
+    if _keys(desk) != keys:                 # the operation that writes the new ones may have come before this
+        write_keys(desk, container.name)
     if not is_seeded:
         with context.store.write() as session:
             observations.record_home_seeded(session, context.host_id, workspace.owner_id, now=desk.now())
 
 
-def _image_users(desk: Desk, name: str) -> tuple[str, str]:
-    """The image's own passwd and group, read once per catalogue image.
+def _image_users(desk: Desk, container: Container) -> tuple[str, str]:
+    """The image's own passwd and group, read once per image of the catalogue, from a container that never ran.
 
-    A container that was started before has the person in it already; `passwd_for` replaces those lines.
+    One that did, and a private image, have their person in it already: read, but not kept for others.
     """
+    is_pristine = not container.was_started and desk.wanted.private_image is None
     cache, key = desk.context.image_users, desk.workspace.image_reference
-    if key not in cache:
-        files = (desk.engine.read_file(name, path) for path in ("/etc/passwd", "/etc/group"))
-        passwd, group = ((content or b"").decode("utf-8", "replace") for content in files)
+    if key in cache:
+        return cache[key]
+    files = (desk.engine.read_file(container.name, path) for path in ("/etc/passwd", "/etc/group"))
+    passwd, group = ((content or b"").decode("utf-8", "replace") for content in files)
+    if is_pristine:
         cache[key] = (passwd, group)
-    return cache[key]
+    return passwd, group
 
 
 def _take_other_port(desk: Desk, seen: Seen, error: PortTaken) -> Seen:
@@ -165,8 +181,22 @@ def _take_other_port(desk: Desk, seen: Seen, error: PortTaken) -> Seen:
     services = _services_on(desk, str(error.facts.get("port", "")))
     if not services:
         raise error
-    for service in services:
-        _replace_port(desk, service)
+    desk.ports_replaced += 1
+    context, workspace_id = desk.context, desk.wanted.workspace_id
+    with context.store.write() as session:
+        for service in services:
+            taken = desk.wanted.ports[service]
+            new = ports.replace(session, context.host_id, workspace_id, service, taken=taken,
+                                ports=context.house.ports, now=desk.now())
+            if new == taken or desk.ports_replaced > MOST_PORTS:
+                raise NoFreePort(first=context.house.ports.first, last=context.house.ports.last)
+        facts = {"old": taken, "new": new, "service": str(service), "host": context.host_name}
+        changes = {"note": Reason("port_replaced", facts).as_json()}
+        if not observations.record(session, workspace_id, generation=desk.wanted.generation, epoch=context.epoch,
+                                   now=desk.now(), changes=changes):
+            raise Stale                     # rolls the claims back
+    log.warning("workspace.port_replaced", workspace=workspace_id, taken=taken, port=new)
+    desk.reload()
     return Seen(seen.containers)
 
 
@@ -176,26 +206,15 @@ def _services_on(desk: Desk, ports_named: str) -> list[Service]:
     return [service for service, port in sorted(desk.wanted.ports.items()) if port in named]
 
 
-def _replace_port(desk: Desk, service: Service) -> None:
-    context, taken = desk.context, desk.wanted.ports[service]
-    with context.store.write() as session:
-        new = ports.replace(session, context.host_id, desk.wanted.workspace_id, service, taken=taken,
-                            ports=context.house.ports, now=desk.now())
-    log.warning("workspace.port_replaced", workspace=desk.wanted.workspace_id, taken=taken, port=new)
-    desk.reload()
-    facts = {"old": taken, "new": new, "service": str(service), "host": context.host_name}
-    desk.record(note=Reason("port_replaced", facts).as_json())
-
-
 def _await(desk: Desk, seen: Seen, name: str, service: Service) -> tuple[Seen, bool]:
     """Until it answers (True), its container is down, or READY_SECONDS are over (False)."""
-    port, address = desk.wanted.ports[service], desk.context.probe_address
-    began = looked = time.monotonic()
+    context, port = desk.context, desk.wanted.ports[service]
+    began = looked = context.monotonic()
     for pause in probes.pauses():
-        if probes.answers(service, address, port):
+        if context.probe(service, context.probe_address, port):
             return seen, True
-        if time.monotonic() - looked > RECHECK_SECONDS:
-            looked = time.monotonic()
+        if context.monotonic() - looked > RECHECK_SECONDS:
+            looked = context.monotonic()
             desk.check_current()
             seen = Seen(desk.containers(), seen.image_ready)
             container = _named(seen, name)
@@ -203,31 +222,28 @@ def _await(desk: Desk, seen: Seen, name: str, service: Service) -> tuple[Seen, b
                 break
         if looked - began > READY_SECONDS:
             break
-        time.sleep(pause)
+        context.sleep(pause)
     return seen, False
 
 
-def _record_running(desk: Desk, container: Container) -> None:
+def _was_ready_before(desk: Desk, container: Container) -> bool:
+    """Its host fell silent and is back: it was ready then; health.py looks after it."""
+    wanted = desk.wanted
+    return wanted.is_observed and wanted.phase is Phase.UNKNOWN and wanted.container_id == container.id
+
+
+def _record_running(desk: Desk, container: Container, steps: Any) -> None:
     """Ready. A workspace whose Jupyter never came is used over SSH meanwhile; health.py says that it is degraded."""
     revision = container.revision or 1
-    steps = progress.finish(desk.workspace.progress, StepName.READY, desk.now())
     changes: dict[str, Any] = {
         "phase": Phase.RUNNING, "health": Health.OK, "reason": None, "next_try_at": None,
         "observed_generation": desk.wanted.generation, "container_id": container.id, "revision": revision,
-        "progress": steps, "log_tail": None, "private_image": _private_image_of(desk, container, revision),
+        "progress": progress.complete(steps, desk.now()), "log_tail": None,
     }
-    if desk.wanted.phase is not Phase.UNKNOWN:
+    if desk.wanted.phase not in (Phase.RUNNING, Phase.UNKNOWN):     # in these two it never went down
         changes["started_at"] = desk.now()
     desk.record(**changes)
     log.info("workspace.running", workspace=desk.wanted.workspace_id, revision=revision)
-
-
-def _private_image_of(desk: Desk, container: Container, revision: int) -> str | None:
-    """Kept while it is the same container; a container of a later revision was made by a move (or from scratch)."""
-    if desk.wanted.container_id == container.id:
-        return desk.wanted.private_image
-    reference = private_image(desk.wanted.instance, desk.wanted.workspace_id, revision)
-    return reference if revision > 1 and desk.engine.image(reference) else desk.wanted.private_image
 
 
 def _begin(desk: Desk, name: StepName) -> progress.Progress:
@@ -238,15 +254,17 @@ def _named(seen: Seen, name: str) -> Container | None:
     return next((one for one in seen.containers if one.name == name), None)
 
 
-def _pull_recorder(desk: Desk) -> Any:
+def _pull_recorder(desk: Desk) -> Callable[[PullProgress], None]:
     """Writes the pull's progress at most once a second; a new intent ends the pull by raising Stale."""
-    written = 0.0
+    written: float | None = None
 
     def record(pulled: PullProgress) -> None:
         nonlocal written
-        if time.monotonic() - written < PULL_RECORD_SECONDS:
+        now = desk.context.monotonic()
+        if written is not None and now - written < PULL_RECORD_SECONDS:
             return
-        written = time.monotonic()
+        written = now
+        desk.check_current()
         desk.record(progress=progress.pulling(desk.workspace.progress, pulled))
 
     return record

@@ -28,7 +28,18 @@ def stop(desk: Desk, seen: Seen, step: Stop) -> Seen:
 def remove(desk: Desk, seen: Seen, step: Remove) -> Seen:
     _show(desk)
     desk.engine.remove(step.name)
+    if desk.wanted.phase is Phase.RUNNING:
+        _sweep_images(desk)
     return seen.without(step.name)
+
+
+def _sweep_images(desk: Desk) -> None:
+    """After a move: private images before the one that the running container was made from."""
+    wanted = desk.wanted
+    for revision in range(2, wanted.revision):
+        reference = private_image(wanted.instance, wanted.workspace_id, revision)
+        if reference != wanted.private_image:
+            desk.engine.remove_image(reference)
 
 
 def settle(desk: Desk, seen: Seen, step: Record) -> Seen:

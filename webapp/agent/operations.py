@@ -7,38 +7,47 @@ from typing import Any
 
 import structlog
 
-from webapp.agent import launching
+from webapp.agent import launching, trouble
 from webapp.agent.context import HostContext
 from webapp.agent.desk import LOG_LINES, Desk
 from webapp.domain.operation import OperationKind
 from webapp.domain.reasons import Reason
-from webapp.errors import AppError
+from webapp.errors import AppError, EngineUnreachable
 from webapp.services import operations
+from webapp.store.reads import agent as reads
 from webapp.store.tables import Operation
 
 log = structlog.get_logger(__name__)
 
-RESULT_CHARACTERS = 48 * 1024   # a result is bounded; the newest end of a log is what people ask for
-
-
-class NotNow(Exception):
-    """It cannot be done in the workspace's present state."""
-
-    def __init__(self, reason: Reason) -> None:
-        super().__init__(reason.code)
-        self.reason = reason
+PAUSE_SECONDS = 2.0             # after a silence of the engine, before the next try
+_PATIENT = frozenset({OperationKind.WORKSPACE_KEYS})    # nobody waits for these, and they must happen
 
 
 def carry_out(context: HostContext, operation_id: str) -> None:
     """Take one waiting operation, do it, write down how it went. Taken by somebody else or expired: nothing."""
     with context.store.write() as session:
         operation = session.get(Operation, operation_id)
-        if operation is None or not operations.take(session, operation_id, now=context.now()):
+        if operation is None or context.stopping() or not reads.is_newest_agent(session, context.epoch):
+            return
+        if not operations.take(session, operation_id, now=context.now()):
             return
         kind, workspace_id, arguments = OperationKind(operation.kind), operation.workspace_id, operation.arguments
-    result, reason = _do(context, kind, workspace_id or "", arguments)
+    try:
+        result, reason = _do(context, kind, workspace_id or "", arguments)
+    except EngineUnreachable as error:
+        if kind in _PATIENT:
+            return _put_back(context, operation_id)
+        facts = {"host": context.host_name, "since": context.now().isoformat()}
+        result, reason = None, Reason(error.code, facts)
     with context.store.write() as session:
         operations.finish(session, operation_id, result=result, reason=reason, now=context.now())
+
+
+def _put_back(context: HostContext, operation_id: str) -> None:
+    """A key that was taken away must go also when the engine is silent just now: it is tried until it expires."""
+    with context.store.write() as session:
+        operations.put_back(session, operation_id)
+    context.sleep(PAUSE_SECONDS)
 
 
 def _do(
@@ -49,28 +58,31 @@ def _do(
         return None, Reason("not_running")
     try:
         return _DOERS[kind](desk, arguments), None
-    except NotNow as error:
-        return None, error.reason
+    except EngineUnreachable:
+        raise
     except AppError as error:
         log.warning("operation.failed", kind=str(kind), workspace=workspace_id, detail=str(error))
-        facts = {"since": context.now().isoformat(), **error.facts}
-        return None, Reason(error.code, facts)
+        return None, trouble.reason_of(error, context.host_name)
+    except Exception as error:
+        log.exception("operation.failed", kind=str(kind), workspace=workspace_id)
+        return None, Reason("internal", {"detail": type(error).__name__})
 
 
 def _logs(desk: Desk, arguments: dict[str, Any]) -> dict[str, Any]:
     newest = next(iter(desk.containers()), None)
     if newest is None:
         return {"text": ""}
-    text = desk.engine.logs(newest.name, tail_lines=int(arguments.get("tail_lines", LOG_LINES)))
-    return {"text": text[-RESULT_CHARACTERS:]}
+    return {"text": desk.engine.logs(newest.name, tail_lines=int(arguments.get("tail_lines", LOG_LINES)))}
 
 
 def _keys(desk: Desk, _arguments: dict[str, Any]) -> dict[str, Any]:
-    """A workspace that is down gets its keys at the next start."""
-    running = next((one for one in desk.containers() if one.is_up), None)
-    if running is None:
-        raise NotNow(Reason("not_running"))
-    launching.write_keys(desk, running.name)
+    """Into the newest container, up or not: a start that is under way may have written the keys of a moment ago.
+
+    Without a container there is nothing to do: the keys are read anew for the next one.
+    """
+    newest = next(iter(desk.containers()), None)
+    if newest is not None:
+        launching.write_keys(desk, newest.name)
     return {}
 
 

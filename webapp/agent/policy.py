@@ -13,21 +13,21 @@ LABEL_WORKSPACE_IMAGE = "berth.image.contract"   # images/README.md: a workspace
 
 
 def refuse_workspace(workspace: WorkspaceInFull, context: HostContext) -> Reason | None:
-    """Why this workspace may not run as it is asked for; None = it may."""
-    if not workspace.owner_active:
-        return Reason("owner_inactive")
-    if workspace.image_withdrawn and workspace.wanted.revision == 0:
-        return Reason("image_withdrawn", {"image": workspace.image_reference})
+    """Why no container may be made for it as it is asked for; None = it may."""
     limits, house = workspace.limits, context.house
     if not MIN_CPU_MILLIS <= limits.cpu_millis <= house.max_cpu_millis:
         return Reason("limit_refused", {"limit": "CPU"})
     if not MIN_MEMORY_BYTES <= limits.memory_bytes <= house.max_memory_bytes or limits.shm_bytes > limits.memory_bytes:
         return Reason("limit_refused", {"limit": "memory"})
-    return refuse_mounts(workspace, context)
+    return refuse_start(workspace, context)
 
 
-def refuse_mounts(workspace: WorkspaceInFull, context: HostContext) -> Reason | None:
-    """Asked before every start, not only at the first: membership, folders and their owners change."""
+def refuse_start(workspace: WorkspaceInFull, context: HostContext) -> Reason | None:
+    """Asked before every start, not only at the first: accounts, membership, folders and their owners change."""
+    if not workspace.owner_active:
+        return Reason("owner_inactive")
+    if workspace.image_withdrawn and workspace.wanted.revision == 0:
+        return Reason("image_withdrawn", {"image": workspace.image_reference})
     for mount in workspace.mounts:
         if detail := _mount_refusal(mount, context):
             return Reason("volume_refused", {"volume": mount.volume_name, "detail": detail})

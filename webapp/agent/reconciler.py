@@ -6,17 +6,18 @@ when a next try is due, and every few seconds anyway: events and rings are hints
 
 from __future__ import annotations
 
+import queue
 import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from datetime import datetime, timedelta
+from typing import Protocol
 
 import structlog
 
 from webapp.agent import health, operations, worker
 from webapp.agent.context import HostContext
+from webapp.agent.crew import Crew
 from webapp.domain.container import LABEL_WORKSPACE, Container
 from webapp.domain.plan import EnsureImage, Rest, Seen, Wanted, own_containers, plan
 from webapp.domain.workspace import Phase
@@ -34,23 +35,30 @@ SEEN_SECONDS = 10.0             # how often "seen" is written down while nothing
 RESTLESS_SECONDS = 1.0          # after an event the list may still show the old state (seen: 20 ms after "die")
 RESTLESS_PASS_SECONDS = 0.2
 OOM_GRACE = timedelta(seconds=2)    # an oom event whose container ends within this was the end of the whole workspace
+OOM_MEMORY = timedelta(minutes=1)   # one that is older is no news
+
+
+class Hands(Protocol):
+    """Who does the work: a Crew, or in tests the caller's own thread."""
+
+    def submit(self, key: str, work: Callable[..., None], *arguments: object) -> None: ...
 
 
 class HostLoop:
-    """`run` is the loop's thread; `wake` may be called from any."""
+    """`run` is the loop's thread; `wake`, `something_happened` and `out_of_memory` may be called from any."""
 
-    def __init__(self, context: HostContext, stop: threading.Event) -> None:
+    def __init__(self, context: HostContext, stop: threading.Event, hands: Hands | None = None) -> None:
         self.context = context
         self._stop = stop
         self._wake = threading.Event()
-        self._pool = ThreadPoolExecutor(WORKERS, thread_name_prefix=f"work-{context.host_name}")
-        self._busy: set[str] = set()
-        self._busy_lock = threading.Lock()
+        self._crew = Crew(f"work-{context.host_name}", size=WORKERS, stop=stop, after_each=self.wake)
+        self._hands: Hands = hands or self._crew
         self._health = health.HealthCheck(context)
         self._health_due = 0.0
         self._describe_due = 0.0
         self._seen_due = 0.0
         self._restless_until = 0.0
+        self._oom_events: queue.SimpleQueue[tuple[str, datetime]] = queue.SimpleQueue()
         self._ooms: dict[str, datetime] = {}
 
     def wake(self) -> None:
@@ -58,31 +66,43 @@ class HostLoop:
 
     def something_happened(self) -> None:
         """An event of the engine: look now, and once more when its list has caught up with its events."""
-        self._restless_until = time.monotonic() + RESTLESS_SECONDS
+        self._restless_until = self.context.monotonic() + RESTLESS_SECONDS
         self.wake()
 
     def out_of_memory(self, container_name: str, at: datetime) -> None:
         """An event said so; the next passes find out whether the workspace lives on."""
-        self._ooms[container_name] = at
+        self._oom_events.put((container_name, at))
         self.something_happened()
 
     def run(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
-            try:
-                pause = self._pass()
-            except EngineError as error:
-                pause = self._engine_failed(error)
-            except Exception:
-                log.exception("reconciler.pass_failed", host=self.context.host_name)
-                pause = PASS_SECONDS
-            if time.monotonic() < self._restless_until:
+            pause = self._pass_whatever_happens()
+            if self.context.monotonic() < self._restless_until:
                 pause = min(pause, RESTLESS_PASS_SECONDS)
             self._wake.wait(pause)
-        self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def _pass(self) -> float:
-        """Seconds until the next pass, if nothing wakes it before."""
+    def finish(self, seconds: float) -> None:
+        """After a stop: give those at work some time."""
+        if not self._crew.wait(seconds):
+            log.info("agent.left_at_work", host=self.context.host_name)
+
+    def one_pass(self) -> float:
+        """Seconds until the next one, unless something wakes the loop before. Raises what the store raises."""
+        try:
+            return self._look()
+        except EngineError as error:
+            return self._engine_failed(error)
+
+    def _pass_whatever_happens(self) -> float:
+        """This thread must not end: a host without its loop would look well and do nothing."""
+        try:
+            return self.one_pass()
+        except Exception:
+            log.exception("reconciler.pass_failed", host=self.context.host_name)
+            return PASS_SECONDS
+
+    def _look(self) -> float:
         context = self.context
         self._describe_when_due()
         with context.store.read() as session:
@@ -92,7 +112,7 @@ class HostLoop:
         rows += self._come_back(rows, listed)
         self._record_seen()
         for operation in waiting:
-            self._submit(f"operation {operation.id}", operations.carry_out, context, operation.id)
+            self._hands.submit(f"operation {operation.id}", operations.carry_out, context, operation.id)
         next_pass = context.now() + timedelta(seconds=PASS_SECONDS)
         for wanted in rows:
             due = self._reconcile(wanted, listed)
@@ -107,7 +127,7 @@ class HostLoop:
             return step.until
         # A new launch is spared a list of its own. For all else the pass's list may be older than the row.
         hint = worker.Hint(wanted, listed) if isinstance(step, EnsureImage) else None
-        self._submit(wanted.workspace_id, worker.work_on, self.context, wanted.workspace_id, hint)
+        self._hands.submit(wanted.workspace_id, worker.work_on, self.context, wanted.workspace_id, hint)
         return None
 
     def _come_back(self, rows: Sequence[Wanted], listed: tuple[Container, ...]) -> list[Wanted]:
@@ -119,60 +139,53 @@ class HostLoop:
         with self.context.store.read() as session:
             return reads.wanted_of(session, unknown, self.context.host_id, self.context.instance)
 
-    def _submit(self, key: str, work: Callable[..., None], *arguments: object) -> None:
-        with self._busy_lock:
-            if key in self._busy:
-                return
-            self._busy.add(key)
-        self._pool.submit(self._run, key, work, *arguments)
-
-    def _run(self, key: str, work: Callable[..., None], *arguments: object) -> None:
-        try:
-            work(*arguments)
-        except Exception:
-            log.exception("worker.failed", key=key, host=self.context.host_name)
-            time.sleep(1.0)                     # a bug must not become a hot loop
-        finally:
-            with self._busy_lock:
-                self._busy.discard(key)
-            self.wake()
-
     def _look_after(self, rows: Sequence[Wanted], listed: tuple[Container, ...]) -> None:
         running = [wanted for wanted in rows if wanted.phase is Phase.RUNNING]
         self._note_ooms(running, listed)
-        if time.monotonic() < self._health_due:
+        if self.context.monotonic() < self._health_due:
             return
-        self._health_due = time.monotonic() + health.EVERY_SECONDS
+        self._health_due = self.context.monotonic() + health.EVERY_SECONDS
         for wanted in running:
-            self._submit(f"health {wanted.workspace_id}", self._health.look_at, wanted)
+            self._hands.submit(f"health {wanted.workspace_id}", self._health.look_at, wanted)
 
     def _note_ooms(self, running: Sequence[Wanted], listed: tuple[Container, ...]) -> None:
+        while not self._oom_events.empty():
+            name, at = self._oom_events.get()
+            self._ooms[name] = at
         up = {one.id: one.name for one in listed if one.is_up}
         for wanted in running:
-            name = up.get(wanted.container_id or "")
-            at = self._ooms.get(name or "")
-            if at is not None and self.context.now() - at > OOM_GRACE:
-                self._health.note_out_of_memory(wanted.workspace_id, at)
-                self._ooms.pop(name or "", None)
-        oldest = self.context.now() - timedelta(minutes=1)
+            name = up.get(wanted.container_id or "", "")
+            at_last = self._ooms.get(name)
+            if at_last is not None and self.context.now() - at_last > OOM_GRACE:
+                self._health.note_out_of_memory(wanted.workspace_id, at_last)
+                del self._ooms[name]
+        oldest = self.context.now() - OOM_MEMORY
         self._ooms = {name: at for name, at in self._ooms.items() if at > oldest}
 
     def _describe_when_due(self) -> None:
-        if time.monotonic() < self._describe_due:
+        context = self.context
+        if context.monotonic() < self._describe_due:
             return
-        self.context.engine.prepare()
-        capabilities = asdict(self.context.engine.describe())
-        self._describe_due = time.monotonic() + DESCRIBE_SECONDS
-        with self.context.store.write() as session:
-            observations.record_host_seen(session, self.context.host_id, capabilities=capabilities,
-                                          now=self.context.now())
+        try:
+            context.engine.prepare()
+        except EngineUnreachable:
+            raise
+        except EngineError as error:    # launches fail and say so; what runs must be looked after all the same
+            log.error("engine.not_prepared", host=context.host_name, detail=str(error))
+        capabilities = asdict(context.engine.describe())
+        self._describe_due = context.monotonic() + DESCRIBE_SECONDS
+        with context.store.write() as session:
+            observations.record_host_seen(session, context.host_id, capabilities=capabilities, epoch=context.epoch,
+                                          now=context.now())
 
     def _record_seen(self) -> None:
-        if time.monotonic() < self._seen_due:
+        context = self.context
+        if context.monotonic() < self._seen_due:
             return
-        self._seen_due = time.monotonic() + SEEN_SECONDS
-        with self.context.store.write() as session:
-            observations.record_host_seen(session, self.context.host_id, capabilities=None, now=self.context.now())
+        self._seen_due = context.monotonic() + SEEN_SECONDS
+        with context.store.write() as session:
+            observations.record_host_seen(session, context.host_id, capabilities=None, epoch=context.epoch,
+                                          now=context.now())
 
     def _engine_failed(self, error: EngineError) -> float:
         log.warning("engine.failed", host=self.context.host_name, detail=str(error),

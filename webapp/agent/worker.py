@@ -1,21 +1,18 @@
 """Work on one workspace: ask the plan for the next step, carry it out, until there is nothing to do.
 
-One worker per workspace at a time. Whatever goes wrong ends here as a record: a reason people can read and, where
-another try may help, the time of the next one.
+One worker per workspace at a time. Whatever goes wrong ends as a record (trouble.py): a reason that people can read,
+and where another try may help, the time of the next one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
 
 import structlog
 
-from webapp.agent import ending, launching, leaving
+from webapp.agent import ending, launching, leaving, trouble
 from webapp.agent.context import HostContext
 from webapp.agent.desk import Desk, Failed, Stale
-from webapp.domain import progress
 from webapp.domain.container import Container
 from webapp.domain.plan import (
     AwaitReady,
@@ -36,13 +33,10 @@ from webapp.domain.plan import (
     plan,
 )
 from webapp.domain.reasons import Reason
-from webapp.domain.workspace import Desired, Health, Phase
-from webapp.errors import AppError, EngineUnreachable
+from webapp.errors import AppError, EngineRejected, EngineUnreachable
 
 log = structlog.get_logger(__name__)
 
-TRIES = 4                               # of one intent, when the engine fails and trying again may help
-RETRY_SECONDS = (2, 5, 15, 30, 60)      # waits before the next try; the last one repeats
 MOST_STEPS = 60                         # a plan that goes round in circles is a bug: stop and say so
 
 
@@ -65,11 +59,14 @@ def work_on(context: HostContext, workspace_id: str, hint: Hint | None = None) -
         except Stale:
             hint = None
         except Failed as failed:
-            return _record_failure(desk, failed.reason, retry=False)
+            return trouble.record_failure(desk, failed.reason, retry=False)
         except EngineUnreachable as error:
-            return _record_unreachable(desk, error)
+            return trouble.record_silence(desk, error)
         except AppError as error:
-            return _record_failure(desk, Reason(error.code, error.facts), retry=error.retry)
+            return trouble.record_failure(desk, trouble.reason_of(error, context.host_name), retry=error.retry)
+        except Exception as error:      # a bug in the work on this one must not be silent, nor a hot loop
+            log.exception("worker.failed", workspace=workspace_id, host=context.host_name)
+            return trouble.record_failure(desk, Reason("internal", {"detail": type(error).__name__}), retry=True)
 
 
 def _carry_out(desk: Desk, hint: Hint | None) -> None:
@@ -79,20 +76,26 @@ def _carry_out(desk: Desk, hint: Hint | None) -> None:
         step = plan(desk.wanted, seen, now=desk.now())
         if isinstance(step, Rest):
             return
+        desk.check_current()
         _take_up(desk)
-        seen = _do(desk, seen, step)
+        seen = _do_or_look_again(desk, seen, step)
     raise Failed(Reason("internal", {"detail": "the plan did not come to an end"}))
 
 
 def _take_up(desk: Desk) -> None:
-    """First step of a new intent: forget the failures of the one before, show what is being done."""
-    if desk.workspace.attempted_generation == desk.wanted.generation:
-        return
-    changes: dict[str, Any] = {"attempted_generation": desk.wanted.generation, "failures": 0, "next_try_at": None,
-                               "reason": None, "note": None, "log_tail": None}
-    if desk.wanted.desired is Desired.RUNNING:
-        changes |= {"progress": progress.fresh(with_jupyter=desk.workspace.jupyter), "health": Health.UNKNOWN}
-    desk.record(**changes)
+    if changes := trouble.first_attempt(desk):
+        desk.record(**changes)
+
+
+def _do_or_look_again(desk: Desk, seen: Seen, step: Step) -> Seen:
+    """A container that is gone by the time of the step is no failure: somebody removed it, the plan decides again."""
+    try:
+        return _do(desk, seen, step)
+    except EngineRejected:
+        name = getattr(step, "name", None)
+        if name is None or desk.engine.inspect(name) is not None:
+            raise
+        return Seen(desk.containers())
 
 
 def _do(desk: Desk, seen: Seen, step: Step) -> Seen:
@@ -119,33 +122,3 @@ def _do(desk: Desk, seen: Seen, step: Step) -> Seen:
             return leaving.settle(desk, seen, step)
         case Rest():
             return seen
-
-
-def _record_unreachable(desk: Desk, error: EngineUnreachable) -> None:
-    """What was asked may have happened: look again soon, decide then. The host's own loop says that it is silent."""
-    log.warning("workspace.engine_unreachable", workspace=desk.wanted.workspace_id, host=desk.context.host_name)
-    failures = desk.workspace.failures + 1
-    _try_again(desk, Reason(error.code, {**error.facts, "since": desk.now().isoformat()}), failures)
-
-
-def _record_failure(desk: Desk, reason: Reason, *, retry: bool) -> None:
-    failures = desk.workspace.failures + 1
-    gives_up = not retry or failures >= TRIES
-    if desk.wanted.desired is not Desired.RUNNING or not gives_up:
-        # A stop or a removal is never given up: what it frees is freed only when it is seen done.
-        return _try_again(desk, reason, failures)
-    log.error("workspace.failed", workspace=desk.wanted.workspace_id, reason=reason.code)
-    desk.record_if_current(
-        phase=Phase.FAILED, health=Health.UNKNOWN, reason=reason.as_json(), failures=failures, next_try_at=None,
-        observed_generation=desk.wanted.generation, log_tail=desk.log_tail(),
-        progress=progress.fail(desk.workspace.progress, desk.now()),
-    )
-    launching.leave_nothing_behind(desk)
-
-
-def _try_again(desk: Desk, reason: Reason, failures: int) -> None:
-    seconds = RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1]
-    log.warning("workspace.retry", workspace=desk.wanted.workspace_id, reason=reason.code, failures=failures,
-                next_try_seconds=seconds)
-    desk.record_if_current(reason=reason.as_json(), failures=failures,
-                           next_try_at=desk.now() + timedelta(seconds=seconds))

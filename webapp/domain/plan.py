@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from webapp.domain.container import (
     LABEL_INSTANCE,
@@ -20,6 +20,9 @@ from webapp.domain.container import (
 )
 from webapp.domain.workspace import RESTING, Desired, Phase, Service
 
+LONGEST_WAIT = timedelta(seconds=90)    # before a next try; one further away means that the clock was set back
+_VANISHING = frozenset({ContainerState.DEAD, ContainerState.REMOVING})
+
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
@@ -29,6 +32,7 @@ class Wanted:
     workspace_id: str
     desired: Desired
     generation: int
+    attempted_generation: int           # the intent that failures and next_try_at are about
     observed_generation: int
     phase: Phase
     revision: int                       # 0 = none recorded
@@ -42,9 +46,26 @@ class Wanted:
         return ",".join(f"{service}={port}" for service, port in sorted(self.ports.items()))
 
     @property
+    def is_observed(self) -> bool:
+        """Its container was started, or its end seen, for this very intent."""
+        return self.observed_generation == self.generation
+
+    @property
     def is_settled(self) -> bool:
         """This intent has ended; only a new one changes anything (no resurrection against anybody's will)."""
-        return self.phase in RESTING and self.observed_generation == self.generation
+        return self.is_observed and self.phase in RESTING
+
+    @property
+    def is_answered(self) -> bool:
+        """It has ended, or it runs: what is left to do is tidying up, which must not harm it when it fails."""
+        return self.is_settled or (self.is_observed and self.phase in (Phase.RUNNING, Phase.UNKNOWN))
+
+    def waits_until(self, now: datetime) -> datetime | None:
+        """When to try again; None = now. A new intent waits for nothing that the one before had to wait for."""
+        at = self.next_try_at
+        if at is None or self.attempted_generation != self.generation:
+            return None
+        return at if now < at <= now + LONGEST_WAIT else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,14 +168,15 @@ def private_image(instance: str, workspace_id: str, revision: int) -> str:
 
 
 def own_containers(wanted: Wanted, listed: tuple[Container, ...]) -> tuple[Container, ...]:
-    """The containers that may be touched: right labels *and* right name; copied labels alone adopt nothing."""
+    """The containers that may be touched: right labels *and* right name or recorded id; labels can be copied."""
     own = (one for one in listed if _is_own(wanted, one))
     return tuple(sorted(own, key=_revision, reverse=True))
 
 
 def plan(wanted: Wanted, seen: Seen, *, now: datetime) -> Step:
-    if wanted.next_try_at is not None and wanted.next_try_at > now:
-        return Rest(until=wanted.next_try_at)
+    until = wanted.waits_until(now)
+    if until is not None:
+        return Rest(until)
     if wanted.desired is Desired.REMOVED:
         return _towards_removed(wanted, seen)
     if wanted.desired is Desired.STOPPED:
@@ -181,30 +203,36 @@ def _towards_running(wanted: Wanted, seen: Seen) -> Step:
     current = _current(wanted, seen)
     if current is None:
         return _make(wanted, seen)
-    if current.state is ContainerState.CREATED:
-        return _rival(current, seen) or Start(current.name)
+    if current.state in _VANISHING:
+        return Remove(current.name)
     if current.is_up:
         return _after_start(wanted, seen, current)
-    if current.state in (ContainerState.DEAD, ContainerState.REMOVING):
-        return Remove(current.name)
-    asked_for = wanted.observed_generation < wanted.generation
-    return Start(current.name) if asked_for or wanted.next_try_at is not None else Examine(current.name)
+    if not current.was_started or _is_start_due(wanted):
+        return _rival(current, seen) or Start(current.name)
+    return Examine(current.name)
+
+
+def _is_start_due(wanted: Wanted) -> bool:
+    """Of a container that is down: somebody asked for it, or it was examined and is to be tried again."""
+    return not wanted.is_observed or (wanted.phase is Phase.STARTING and wanted.next_try_at is not None)
 
 
 def _leave_down(seen: Seen) -> Step:
-    """Stopped or failed, and nobody asked again: a container that is up all the same has no claim to run."""
+    """Stopped or failed, and nobody asked again: what is up has no claim to run, what never ran holds nothing."""
     for container in seen.containers:
         if container.is_up:
             return Stop(container.name)
+        if not container.was_started:
+            return Remove(container.name)
     return Rest()
 
 
 def _make(wanted: Wanted, seen: Seen) -> Step:
     """No container fits. Keep the layer of one that ran; throw away one that never did."""
     for container in seen.containers:
-        if not container.was_started:
+        if not container.was_started or container.state in _VANISHING:
             return Remove(container.name)
-    if not seen.containers and _vanished(wanted):
+    if not seen.containers and wanted.is_observed:      # it was started, nobody asked again, it is gone: by hand
         return Record(Phase.STOPPED, reason="removed_outside")
     revision = max([wanted.revision, *map(_revision, seen.containers)]) + 1
     if not seen.containers:
@@ -216,11 +244,6 @@ def _make(wanted: Wanted, seen: Seen) -> Step:
     return Create(revision, reference) if seen.image_ready else Commit(newest.name, reference)
 
 
-def _vanished(wanted: Wanted) -> bool:
-    """It ran, nobody asked for anything since, and it is gone: removed by hand."""
-    return wanted.container_id is not None and wanted.observed_generation == wanted.generation
-
-
 def _rival(current: Container, seen: Seen) -> Step | None:
     """Another container of the same workspace that is up would write to the same volumes."""
     for other in seen.containers:
@@ -230,9 +253,9 @@ def _rival(current: Container, seen: Seen) -> Step | None:
 
 
 def _after_start(wanted: Wanted, seen: Seen, current: Container) -> Step:
-    is_recorded = wanted.phase is Phase.RUNNING and wanted.observed_generation == wanted.generation
-    if not is_recorded or wanted.container_id != current.id:
-        return AwaitReady(current.name)
+    is_recorded = wanted.is_observed and wanted.phase is Phase.RUNNING and wanted.container_id == current.id
+    if not is_recorded:
+        return _rival(current, seen) or AwaitReady(current.name)
     for other in seen.containers:                      # only now is the old one of a move removed
         if other.name != current.name:
             return Stop(other.name) if other.is_up else Remove(other.name)
@@ -247,14 +270,15 @@ def _current(wanted: Wanted, seen: Seen) -> Container | None:
 
 
 def _is_own(wanted: Wanted, container: Container) -> bool:
-    labels = container.labels
-    return (
+    labels, revision = container.labels, container.revision
+    is_labelled = (
         labels.get(LABEL_INSTANCE) == wanted.instance
         and labels.get(LABEL_WORKSPACE) == wanted.workspace_id
-        and container.revision is not None
-        and labels.get(LABEL_REVISION) == str(container.revision)
-        and container.name == container_name(wanted.instance, wanted.workspace_id, container.revision)
+        and revision is not None
+        and labels.get(LABEL_REVISION) == str(revision)
     )
+    name = container_name(wanted.instance, wanted.workspace_id, revision or 0)
+    return is_labelled and (container.name == name or container.id == wanted.container_id)
 
 
 def _revision(container: Container) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,7 @@ from webapp.domain.container import PullProgress
 from webapp.domain.workspace import StepName
 
 Progress = dict[str, Any]
+Step = dict[str, Any]
 
 
 def fresh(*, with_jupyter: bool) -> Progress:
@@ -47,10 +48,19 @@ def fail(progress: Mapping[str, Any], now: datetime) -> Progress:
     ]}
 
 
-def _step(name: str, state: str) -> dict[str, Any]:
+def complete(progress: Mapping[str, Any], now: datetime) -> Progress:
+    """It is up. What an agent did and could not write down any more is done too; what failed has failed."""
+    done = progress
+    for step in progress.get("steps", []):
+        if step["state"] in ("waiting", "running"):
+            done = finish(done, StepName(step["name"]), now)
+    return dict(done)
+
+
+def _step(name: str, state: str) -> Step:
     return {"name": str(name), "state": state, "started_at": None, "ended_at": None,
             "percent": None, "done_bytes": None, "total_bytes": None}
 
 
-def _change(progress: Mapping[str, Any], name: StepName, change: Any) -> Progress:
+def _change(progress: Mapping[str, Any], name: StepName, change: Callable[[Step], Step]) -> Progress:
     return {"steps": [change(step) if step["name"] == name else step for step in progress.get("steps", [])]}

@@ -76,6 +76,13 @@ def finish(
     return change(session, ended) == 1
 
 
+def put_back(session: Session, operation_id: str) -> bool:
+    """It could not be done just now and waits again. False = it did not run."""
+    running = (Operation.id == operation_id, Operation.state == OperationState.RUNNING)
+    return change(session, update(Operation).where(*running).values(
+        state=OperationState.WAITING, started_at=None, progress=None)) == 1
+
+
 def requeue_running(session: Session) -> int:
     """When the agent starts: what an earlier agent had taken waits again; each kind may be done twice."""
     return change(session, update(Operation).where(Operation.state == OperationState.RUNNING).values(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -15,6 +15,7 @@ from webapp.domain.plan import Wanted
 from webapp.domain.workspace import Desired, Limits, Person, Phase, Service
 from webapp.domain.workspace import Team as TeamValue
 from webapp.store.tables import (
+    AgentState,
     Host,
     Image,
     Member,
@@ -59,7 +60,6 @@ class WorkspaceInFull:
     limits: Limits
     jupyter: bool
     mounts: tuple[MountWanted, ...]
-    attempted_generation: int
     failures: int
     progress: Mapping[str, Any]
     started_at: datetime | None
@@ -69,8 +69,8 @@ class WorkspaceInFull:
 
 @dataclass(frozen=True, slots=True)
 class SecretsInFull:
-    jupyter_token: str
-    host_private_key: str
+    jupyter_token: str = field(repr=False)
+    host_private_key: str = field(repr=False)
     host_public_key: str
 
 
@@ -106,7 +106,7 @@ def workspace(session: Session, workspace_id: str, instance: str) -> WorkspaceIn
     ).one_or_none()
     if found is None:
         return None
-    row, owner, image, host = found.tuple()
+    row, owner, image, host = found
     claims = session.scalars(select(PortClaim).where(PortClaim.workspace_id == workspace_id))
     ports = {Service(claim.service): claim.port for claim in claims}
     teams = _teams_of(session, owner.id)
@@ -115,8 +115,8 @@ def workspace(session: Session, workspace_id: str, instance: str) -> WorkspaceIn
         person=Person(owner.username, owner.uid, teams), owner_active=owner.deactivated_at is None,
         image_reference=row.image_reference, image_withdrawn=image.withdrawn_at is not None,
         limits=Limits(row.cpu_millis, row.memory_bytes, row.shm_bytes, row.pids), jupyter=row.jupyter,
-        mounts=_mounts(session, workspace_id, teams), attempted_generation=row.attempted_generation,
-        failures=row.failures, progress=row.progress, started_at=row.started_at, health=row.health, note=row.note,
+        mounts=_mounts(session, workspace_id, teams), failures=row.failures, progress=row.progress,
+        started_at=row.started_at, health=row.health, note=row.note,
     )
 
 
@@ -130,8 +130,16 @@ def authorized_keys(session: Session, member_id: str) -> tuple[str, ...]:
     return tuple(session.scalars(keys))
 
 
-def generation(session: Session, workspace_id: str) -> int | None:
-    return session.scalar(select(Workspace.generation).where(Workspace.id == workspace_id))
+def is_last_word(session: Session, workspace_id: str, *, generation: int, epoch: int) -> bool:
+    """Whether that is still the newest intent for it, and that agent still the newest agent."""
+    newest = select(AgentState.epoch).scalar_subquery()
+    same = select(Workspace.id).where(
+        Workspace.id == workspace_id, Workspace.generation == generation, newest == epoch)
+    return session.scalar(same) is not None
+
+
+def is_newest_agent(session: Session, epoch: int) -> bool:
+    return session.scalar(select(AgentState.epoch)) == epoch
 
 
 def waiting_operations(session: Session, host_id: str) -> list[Operation]:
@@ -147,9 +155,9 @@ def waiting_operations(session: Session, host_id: str) -> list[Operation]:
 def _wanted(row: Workspace, ports: Mapping[Service, int], instance: str) -> Wanted:
     return Wanted(
         instance=instance, workspace_id=row.id, desired=Desired(row.desired), generation=row.generation,
-        observed_generation=row.observed_generation, phase=Phase(row.phase), revision=row.revision,
-        container_id=row.container_id, private_image=row.private_image, ports=dict(ports),
-        next_try_at=row.next_try_at,
+        attempted_generation=row.attempted_generation, observed_generation=row.observed_generation,
+        phase=Phase(row.phase), revision=row.revision, container_id=row.container_id, private_image=row.private_image,
+        ports=dict(ports), next_try_at=row.next_try_at,
     )
 
 
@@ -158,7 +166,7 @@ def _teams_of(session: Session, member_id: str) -> tuple[TeamValue, ...]:
         select(Team.name, Team.gid).join(TeamMember, TeamMember.team_id == Team.id)
         .where(TeamMember.member_id == member_id).order_by(Team.gid)
     )
-    return tuple(TeamValue(name, gid) for name, gid in teams.tuples())
+    return tuple(TeamValue(name, gid) for name, gid in teams)
 
 
 def _mounts(session: Session, workspace_id: str, teams: tuple[TeamValue, ...]) -> tuple[MountWanted, ...]:
@@ -174,5 +182,5 @@ def _mounts(session: Session, workspace_id: str, teams: tuple[TeamValue, ...]) -
             host_folder=volume.host_folder, target=volume.target, read_only=mount.read_only or volume.read_only,
             member_belongs=TeamValue(team.name, team.gid) in teams,
         )
-        for mount, volume, team in rows.tuples()
+        for mount, volume, team in rows
     )
