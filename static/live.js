@@ -20,6 +20,8 @@ function patch(old, fresh) {
 
 function patchChildren(old, fresh) {
   const named = new Map([...old.children].filter(key).map(child => [kind(child), child]));
+  const kept = new Set([...fresh.children].filter(key).map(kind));
+  for (const child of named.values()) if (!kept.has(kind(child))) child.remove();
   let at = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
     let same = key(wanted) ? named.get(kind(wanted)) : undefined;

@@ -34,7 +34,7 @@ def invite() -> str:
     role = _role()
     with writing() as db:
         token = service.make_invite(db, actor(), role=role, now=now())
-    return _list(link=here().settings.url + url_for("gate.welcome_form", token=token), link_role=role)
+    return _list(invite_link=here().settings.url + url_for("gate.welcome_form", token=token), invite_role=role)
 
 
 @blueprint.post("/house/invites/<invite_id>/withdraw")
@@ -101,10 +101,11 @@ def _role() -> Role:
         raise InvalidInput.of("role", N_("There is no such role. Choose one from the list.")) from None
 
 
-def _list(*, link: str = "", link_role: str = "") -> str:
+def _list(*, invite_link: str = "", invite_role: str = "") -> str:
     with reading() as db:
         members, invites = reads.members(db), reads.open_invites(db, now=now())
-    return render_template("house/people.html", members=members, invites=invites, link=link, link_role=link_role)
+    return render_template("house/people.html", members=members, invites=invites, invite_link=invite_link,
+                           invite_role=invite_role)
 
 
 def _one(member_id: str, form: Form) -> str:
