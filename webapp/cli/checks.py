@@ -31,6 +31,8 @@ FINDINGS = {
                               "give dockerd CAP_SYS_RESOURCE and LimitMEMLOCK=infinity"),
 }
 
+_UNGUARDED = set(Finding) - {Finding.RLIMITS_LOWERED}
+
 
 @dataclass(frozen=True, slots=True)
 class Check:
@@ -39,6 +41,7 @@ class Check:
     seen: str
     fix: str = ""
     reaches: bool = False   # about something that has to answer: the engine, the agent
+    minor: bool = False     # Berth works; some jobs would run better
 
 
 def run(settings: Settings) -> Iterator[Check]:
@@ -124,10 +127,11 @@ def _engine(settings: Settings, store: Store | None) -> Iterator[Check]:
 
 def _findings(capabilities: Capabilities, store: Store | None) -> Iterator[Check]:
     codes = _seen_by_agent(store)
-    for code in capabilities.findings if codes is None else codes:
+    codes = capabilities.findings if codes is None else codes
+    for code in codes:
         seen, fix = FINDINGS.get(Finding(code), (code, MANUAL)) if code in set(Finding) else (code, MANUAL)
-        yield Check("host", False, seen, fix)
-    if not codes and (codes is not None or capabilities.network_guarded):
+        yield Check("host", False, seen, fix, minor=code == Finding.RLIMITS_LOWERED)
+    if not _UNGUARDED.intersection(codes):
         yield Check("network", True, "workspaces are kept from this server's services and from each other")
 
 

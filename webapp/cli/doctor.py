@@ -25,15 +25,15 @@ def command(as_json: bool) -> int:
         if not as_json:
             _tell(check)
     if as_json:
-        show([fields(check, "name", "ok", "seen", "fix") for check in found], as_json=True)
-    wrong = [check for check in found if not check.ok]
+        show([fields(check, "name", "ok", "minor", "seen", "fix") for check in found], as_json=True)
+    wrong = [check for check in found if not check.ok and not check.minor]
     if any(check.reaches for check in wrong):
         return NOT_REACHED
     return FAILED if wrong else 0
 
 
 def _tell(check: checks.Check) -> None:
-    mark = "[green]✓[/green]" if check.ok else "[red]✗[/red]"
+    mark = "[green]✓[/green]" if check.ok else "[yellow]![/yellow]" if check.minor else "[red]✗[/red]"
     console().print(f"{mark} {check.name:<11}{escape(check.seen)}", soft_wrap=True)
     if check.fix:
         console().print(f"             → {escape(check.fix)}", soft_wrap=True)

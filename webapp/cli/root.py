@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 
 import click
@@ -23,6 +24,8 @@ COMMANDS = {
     "volume": "Team volumes: add, list, remove.",
     "image": "Images to launch from: add, list, prepare, withdraw.",
 }
+
+PRIVATE = 0o027     # what a command makes in the state folder is nobody else's business
 
 EPILOG = ("Exit codes: 0 done · 1 failed · 2 wrong arguments or values · 3 not found · 4 refused in this state · "
           "5 engine or agent not reached.")
@@ -51,6 +54,7 @@ def berth() -> None:
 
 
 def main() -> None:
+    os.umask(PRIVATE)
     sys.exit(run(sys.argv[1:]))
 
 

@@ -20,11 +20,12 @@ from webapp.settings import Settings
 NAME = "berth-web"
 FOLDER_MODE = 0o2770    # set-gid: what web and agent make in it belongs to the group
 DATABASE_MODE = 0o660   # SQLite gives -wal and -shm the same
-SECRET_MODE = 0o640
+READ_MODE = 0o640
 PROBE_SECONDS = 60
-# In that account: can it load the code, and write the database?
+# In that account: can it load the application, and write the database?
 _PROBE = """
 import sys, sqlite3, webapp.cli.wsgi
+webapp.cli.wsgi.make_app()
 connection = sqlite3.connect(sys.argv[1], timeout=30)
 connection.execute("BEGIN IMMEDIATE")
 connection.rollback()
@@ -83,7 +84,8 @@ def _share(settings: Settings, gid: int) -> None:
     _give(settings.state_dir, gid, FOLDER_MODE)
     for path in (database, *(database.with_name(database.name + end) for end in ("-wal", "-shm"))):
         _give(path, gid, DATABASE_MODE)
-    _give(settings.state_dir / "secret_key", gid, SECRET_MODE)
+    for name in ("secret_key", "instance"):
+        _give(settings.state_dir / name, gid, READ_MODE)
 
 
 def _give(path: Path, gid: int, mode: int) -> None:
@@ -105,7 +107,7 @@ def _probe(settings: Settings, account: Account) -> str | None:
     try:
         probe = subprocess.run(
             [sys.executable, "-c", _PROBE, database], user=account.uid, group=account.gid, extra_groups=[], cwd="/",
-            env={"PATH": os.defpath}, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
+            env={**os.environ, "HOME": "/"}, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         return f"the account {NAME} cannot run {sys.executable}: {error}"
     if probe.returncode == 0:
