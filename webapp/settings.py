@@ -163,6 +163,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         log_format=knobs.log_format,
     )
     _refuse_what_does_not_go_together(settings)
+    _make_folder(state_dir)
     return settings
 
 
@@ -282,15 +283,26 @@ def _kept_instance(state_dir: Path) -> str:
 
 def _kept(path: Path, made: str, *, mode: int) -> str:
     """What the file holds; made with `made` first if it is not there. Of two that make it at once one wins."""
+    _make_folder(path.parent)
     try:
         if not path.exists():
-            path.parent.mkdir(parents=True, exist_ok=True, mode=STATE_DIR_MODE)
             _write_once(path, made, mode)
         return path.read_text("ascii").strip()
     except (OSError, UnicodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise _bad("state_dir", f"{path}: {why}. Choose a folder that this account may write, or run as the account "
-                                "that owns it") from error
+        raise _unusable(path, error) from error
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True, mode=STATE_DIR_MODE)
+    except OSError as error:
+        raise _unusable(folder, error) from error
+
+
+def _unusable(path: Path, error: Exception) -> SettingsError:
+    why = error.strerror if isinstance(error, OSError) else "it is not text"
+    return _bad("state_dir", f"{path}: {why}. Choose a folder that this account may write, or run as the account "
+                             "that owns it")
 
 
 def _write_once(path: Path, text: str, mode: int) -> None:

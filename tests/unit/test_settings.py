@@ -235,3 +235,9 @@ def test_values_in_force_are_shown_for_every_variable(environ: dict[str, str]) -
 
 def test_knobs_and_settings_have_the_same_names() -> None:
     assert {name.replace("engine_url", "engine") for name in Settings.__dataclass_fields__} == set(Knobs.model_fields)
+
+
+def test_state_folder_is_made_also_when_the_instance_is_given(tmp_path: Path) -> None:
+    load_settings({"BERTH_STATE_DIR": str(tmp_path / "new"), "BERTH_INSTANCE": "given1"})
+
+    assert (tmp_path / "new").is_dir()
