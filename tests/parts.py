@@ -134,14 +134,16 @@ def remove_stale_instances(engine_url: str) -> list[str]:
 
 
 def remove_stale_namespaces() -> list[str]:
-    """Network namespaces that tests made, and the processes in them."""
-    listed = subprocess.run(["ip", "netns", "list"], capture_output=True, text=True, check=False).stdout
-    names = [line.split()[0] for line in listed.splitlines() if line.startswith(NAMESPACE)]
-    for name in names:
-        inside = subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True, check=False).stdout
-        _end([int(pid) for pid in inside.split()])
-        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
-    return names
+    """Network namespaces of tests in which nothing runs any more; somebody may run a test by hand meanwhile."""
+    names = [line.split()[0] for line in _ip("netns", "list").splitlines() if line.startswith(NAMESPACE)]
+    stale = [name for name in names if not _ip("netns", "pids", name)]
+    for name in stale:
+        _ip("netns", "delete", name)
+    return stale
+
+
+def _ip(*arguments: str) -> str:
+    return subprocess.run(["ip", *arguments], capture_output=True, text=True, check=False).stdout.strip()
 
 
 def end_marked_processes() -> list[int]:
