@@ -124,11 +124,13 @@ def _ring(store: Store, loops: list[HostLoop], stop: threading.Event) -> None:
     if path is None:
         return
     doorbell = Doorbell(path)
+    rang = True         # what was asked for after a loop's first look and before this rang for nobody
     try:
         while not stop.is_set():
-            if doorbell.wait(timeout_seconds=1.0):
+            if rang:
                 for loop in loops:
                     loop.wake()
+            rang = doorbell.wait(timeout_seconds=1.0)
     finally:
         doorbell.close()
 
