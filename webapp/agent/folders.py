@@ -6,17 +6,22 @@ import stat
 from collections.abc import Sequence
 from pathlib import Path
 
+from webapp.domain.mounts import parse_host_folder
+from webapp.errors import InvalidInput, fill
+
 
 def refusal(folder: str, roots: Sequence[Path]) -> str | None:
     """Why `folder` may not be mounted; None = it may.
 
-    It must lie below one of `roots`, and everything from the root down to its parent must be root's own and writable by
-    nobody else: then no member can swap a part of the path for a symlink between this check and the mount.
+    As text it must still pass the rules for such paths and lie below one of `roots`. On the host, everything down to
+    its parent must be root's own and writable by nobody else: then no member can swap a part of the path for a symlink
+    between this check and the mount.
     """
-    path = Path(folder)
-    root = next((root for root in roots if root in path.parents), None)
-    if root is None:
-        return f"{folder} lies below none of the folders in BERTH_VOLUME_ROOTS"
+    try:
+        path = Path(parse_host_folder(folder, [str(root) for root in roots]))
+    except InvalidInput as error:
+        return "; ".join(fill(problem.message, problem.facts) for problem in error.problems)
+    root = next(root for root in roots if root in path.parents)
     for part in reversed([path, *path.parents]):
         trouble = _no_folder(part)
         if trouble is None and part != path:

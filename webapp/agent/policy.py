@@ -37,7 +37,7 @@ def refuse_start(workspace: WorkspaceInFull, context: HostContext) -> Reason | N
 def refuse_image(reference: str, facts: ImageFacts) -> Reason | None:
     if facts.volumes:
         return Reason("image_has_volumes", {"image": reference, "volumes": ", ".join(facts.volumes)})
-    if LABEL_WORKSPACE_IMAGE not in facts.labels:
+    if not facts.labels.get(LABEL_WORKSPACE_IMAGE):      # a commit leaves it empty
         return Reason("image_not_workspace", {"image": reference})
     return None
 
