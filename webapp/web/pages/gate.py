@@ -87,8 +87,9 @@ def welcome(token: str) -> str | tuple[str, int] | AnyResponse:
         return _used_link()     # somebody was faster
     except AppError as error:
         return _welcome(form.refused(error), role), error.status
-    flash(gettext("Welcome, %(name)s. Your account is made.", name=person.display_name))
-    return _let_in(person, url_for("admin.house" if person.role == Role.ADMIN else "home.home"))
+    answer = _let_in(person, url_for("admin.house" if person.role == Role.ADMIN else "home.home"))
+    flash(gettext("Welcome, %(name)s. Your account is made.", name=person.display_name))   # into the new session
+    return answer
 
 
 @blueprint.post("/language")
