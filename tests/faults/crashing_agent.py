@@ -1,0 +1,101 @@
+"""The agent with an engine that a test can break: `python crashing_agent.py`, settings as for the agent.
+
+A file named `order` in BERTH_TEST_ORDERS (a folder) says what to do with the calls that come after it was written:
+
+    {"crash": 3, "side": "before"}      die right before the third one; "after": right after; "during": while it runs
+    {}                                  only note them
+
+Every call that changes something on the engine is noted in the folder's file `calls`, a line each, before it is made.
+BERTH_TEST_CHANGE_SECONDS shortens the time that the adapter gives to such a call.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from webapp import agent, logs
+from webapp.engines import docker as docker_adapter
+from webapp.engines import open_engine
+from webapp.settings import load_settings
+
+CHANGES = frozenset({"ensure_image", "create", "put", "start", "stop", "commit", "remove", "remove_volume",
+                     "remove_image"})
+KILLED = 137
+
+
+class BreakableEngine:
+    """The engine port; what it does not watch goes straight through."""
+
+    def __init__(self, engine: Any, orders: Path) -> None:
+        self._engine, self._orders = engine, orders
+        self._lock = threading.Lock()
+        self._order_text, self._order, self._count = "", {}, 0
+
+    def __getattr__(self, name: str) -> Any:
+        call = getattr(self._engine, name)
+        return self._watched(name, call) if name in CHANGES else call
+
+    def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def watched(*arguments: Any, **named: Any) -> Any:
+            side = self._side_of_this_call(name)
+            if side == "before":
+                os._exit(KILLED)
+            if side == "during":
+                threading.Thread(target=_die_soon, daemon=True).start()
+            try:
+                return call(*arguments, **named)
+            finally:            # an error is an answer, too
+                if side in ("after", "during"):
+                    os._exit(KILLED)
+
+        return watched
+
+    def _side_of_this_call(self, name: str) -> str | None:
+        """On which side of it to die; None = not at this one."""
+        with self._lock:
+            self._read_order()
+            self._count += 1
+            with (self._orders / "calls").open("a") as calls:
+                calls.write(f"{name}\n")
+            return self._order.get("side") if self._order.get("crash") == self._count else None
+
+    def _read_order(self) -> None:
+        try:
+            text = (self._orders / "order").read_text()
+        except FileNotFoundError:
+            text = ""
+        if text != self._order_text:
+            self._order_text, self._order, self._count = text, json.loads(text or "{}"), 0
+
+
+def _die_soon() -> None:
+    time.sleep(random.uniform(0.0, 0.05))
+    os._exit(KILLED)
+
+
+def main() -> None:
+    settings = load_settings()
+    logs.configure(settings.log_level, settings.log_format, process="agent")
+    if "BERTH_TEST_CHANGE_SECONDS" in os.environ:
+        docker_adapter.CHANGE_SECONDS = float(os.environ["BERTH_TEST_CHANGE_SECONDS"])
+    orders = Path(os.environ["BERTH_TEST_ORDERS"])
+
+    def opener(url: str, **named: str) -> Any:
+        return BreakableEngine(open_engine(url, **named), orders)
+
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    agent.run(settings, stop, opener=opener)
+
+
+if __name__ == "__main__":
+    main()

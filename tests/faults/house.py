@@ -1,0 +1,172 @@
+"""A house of its own for a test: database, people, images and one agent process, on a real engine.
+
+Intents are written by the services, as web writes them; what the agent made of them is read from the rows, from the
+engine and from inside the workspace.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import socket
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import docker
+import parts
+
+from faults import agents
+from faults.agents import Agent
+from faults.namespaces import inside
+from faults.ports import block_of_ports
+from faults.sshkeys import KeyPair, new_key
+from faults.workspace import Workspace, now
+from webapp.domain.actor import Actor
+from webapp.domain.house import HouseRules
+from webapp.services import hosts, images, keys, people, workspaces
+from webapp.services import secrets as service_secrets
+from webapp.settings import Settings, house_rules, load_settings
+from webapp.store.migrate import upgrade
+from webapp.store.session import Store
+from webapp.store.tables import Image, Role
+
+
+@dataclass(frozen=True)
+class Ground:
+    """An engine, and the network namespace that it lives in (None = the machine's own)."""
+
+    url: str
+    docker: docker.DockerClient     # straight to the engine, as somebody with a shell uses it
+    namespace: str | None = None
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """Before a command line that is to run beside the engine."""
+        return ("nsenter", f"--net=/var/run/netns/{self.namespace}") if self.namespace else ()
+
+    def connect(self, port: int, address: str = "127.0.0.1") -> socket.socket:
+        def connected() -> socket.socket:
+            return socket.create_connection((address, port), timeout=10)
+
+        return inside(self.namespace, connected) if self.namespace else connected()
+
+
+@dataclass(frozen=True)
+class Person:
+    id: str
+    username: str
+    uid: int
+    actor: Actor
+    key: KeyPair
+
+
+class House:
+    def __init__(
+        self, folder: Path, ground: Ground, instance: str, ports: tuple[int, int], *, url: str | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        """`url`: where the agent finds the engine, when that is not where the ground is."""
+        self.folder, self.ground, self.instance = folder, ground, instance
+        self.environment = self._environment(url or ground.url, ports, settings or {})
+        self.settings: Settings = load_settings(self.environment)
+        self.store = Store(self.settings.database_url)
+        self.agent: Agent | None = None
+        upgrade(self.store)
+        with self.store.write() as session:
+            hosts.ensure_local(session, name="local", engine_url=self.settings.engine_url, now=now())
+
+    @property
+    def docker(self) -> docker.DockerClient:
+        return self.ground.docker
+
+    @property
+    def rules(self) -> HouseRules:
+        return house_rules(self.settings)
+
+    # -- who and what
+
+    def add_person(self, username: str, *, role: Role = Role.MEMBER) -> Person:
+        key = new_key(self.folder / f"key-{username}")
+        with self.store.write() as session:
+            row = people.create_member(session, Actor.house(), username=username, display_name=username.title(),
+                                       password="correct horse battery", role=role, now=now())
+            actor = Actor(row.id, is_admin=role is Role.ADMIN)
+            keys.add_keys(session, actor, member_id=row.id, text=key.public, title="test", now=now())
+        return Person(row.id, username, row.uid, actor, key)
+
+    def add_image(self, reference: str, *, jupyter: bool = False) -> Image:
+        with self.store.write() as session:
+            return images.add(session, Actor.house(), title=f"Image {reference}"[:60], reference=reference, base=None,
+                              cuda_version=None, has_jupyter=jupyter, now=now())
+
+    def launch(
+        self, owner: Person, image: Image, name: str, *,
+        new_secrets: Callable[[], service_secrets.Secrets] = service_secrets.new_secrets, **wishes: Any,
+    ) -> Workspace:
+        """`wishes`: fields of LaunchRequest."""
+        request = workspaces.LaunchRequest(name=name, image_id=image.id, **{"memory": "256MiB", "cpus": "1", **wishes})
+        with self.store.write() as session:
+            row = workspaces.launch(session, owner.actor, request, house=self.rules, now=now(), new_secrets=new_secrets)
+        return Workspace(self, owner, row.id)
+
+    # -- the agent
+
+    def start_agent(self, *, entry: Sequence[str] = agents.PLAIN, **more: str) -> Agent:
+        """`more`: variables for this one, without the prefix BERTH_TEST_."""
+        environment = {**self.environment, **{f"BERTH_TEST_{key.upper()}": value for key, value in more.items()}}
+        self.agent = Agent(environment, self.folder / "agent.log", entry=entry, prefix=self.ground.prefix)
+        self.agent.wait_started()
+        return self.agent
+
+    def stop_agent(self) -> None:
+        if self.agent is not None:
+            self.agent.stop()
+
+    def how_it_is(self) -> str:
+        """For the message of a test that fails."""
+        return self.agent.said()[-4000:] if self.agent else "no agent was started"
+
+    def close(self) -> None:
+        with contextlib.closing(self.store):
+            self.stop_agent()
+
+    # -- what of this instance is on the engine
+
+    def containers(self) -> list[Any]:
+        """Sparse: one call, no inspect."""
+        mine = {"label": f"berth.instance={self.instance}"}
+        return list(self.docker.containers.list(all=True, filters=mine, sparse=True))
+
+    def volumes(self) -> list[str]:
+        found = self.docker.api.volumes(filters={"name": f"berth-{self.instance}-"})["Volumes"] or []
+        return [volume["Name"] for volume in found if volume["Name"].startswith(f"berth-{self.instance}-")]
+
+    def private_images(self) -> list[str]:
+        tags = itertools.chain.from_iterable(row.get("RepoTags") or () for row in self.docker.api.images())
+        return [tag for tag in tags if tag.startswith(f"berth-{self.instance}/")]
+
+    def _environment(self, url: str, ports: tuple[int, int], settings: Mapping[str, str]) -> dict[str, str]:
+        state = self.folder / "state"
+        state.mkdir(mode=0o750)
+        own = {"STATE_DIR": str(state), "ENGINE": url, "INSTANCE": self.instance, "PORTS": f"{ports[0]}-{ports[1]}",
+               **settings}
+        foreign = {key: value for key, value in os.environ.items()
+                   if not key.startswith("BERTH_") or key.startswith("BERTH_TEST_")}
+        return {**foreign, **{f"BERTH_{key}": value for key, value in own.items()}}
+
+
+@contextlib.contextmanager
+def open_house(
+    folder: Path, ground: Ground, *, url: str | None = None, settings: Mapping[str, str] | None = None,
+) -> Iterator[House]:
+    """What an engine that tests share has of it is removed at the end; an engine of the test's own goes whole."""
+    with contextlib.ExitStack() as stack:
+        instance = f"{parts.INSTANCE_PREFIX}own000"
+        if ground.namespace is None:
+            instance = stack.enter_context(parts.instance(ground.url))
+        ports = stack.enter_context(block_of_ports())
+        house = House(folder, ground, instance, ports, url=url, settings=settings)
+        yield stack.enter_context(contextlib.closing(house))

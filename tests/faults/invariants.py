@@ -1,0 +1,105 @@
+"""What must hold whatever goes wrong. Asked of the engine and of the rows, never of the agent."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from typing import Any
+
+from sqlalchemy import select
+
+from faults.house import House
+from faults.waiting import until
+from webapp.domain.workspace import RESTING, Desired, Phase
+from webapp.store.tables import PortClaim, Workspace, WorkspaceSecret
+
+UP = frozenset({"running", "paused", "restarting"})
+
+
+def check_always(house: House) -> None:
+    """At every moment, also in the middle of something, and while no agent runs.
+
+    At most one container of a workspace is up, none without a row that is not gone, and what it publishes is claimed.
+    """
+    up = [one for one in own_containers(house) if one.attrs["State"] in UP]
+    rows, claims = _rows(house), _claims(house)
+    per_workspace = Counter(_workspace_of(one) for one in up)
+    assert [id_ for id_, count in per_workspace.items() if count > 1] == []
+    for container in up:
+        row = rows.get(_workspace_of(container))
+        assert row is not None and row.phase != Phase.REMOVED, f"{container.attrs['Names']} runs without a row"
+        published = {port["PublicPort"] for port in container.attrs["Ports"] if port.get("PublicPort")}
+        assert published <= claims[row.id], f"{row.name} publishes {published}, claimed are {claims[row.id]}"
+
+
+def check_at_rest(house: House) -> None:
+    """When every wish is fulfilled: what is on the engine is what the rows say, and nothing else."""
+    check_always(house)
+    rows = {id_: row for id_, row in _rows(house).items() if row.phase != Phase.REMOVED}
+    containers: dict[str, list[Any]] = defaultdict(list)
+    for container in own_containers(house):
+        containers[_workspace_of(container)].append(container)
+    assert set(containers) <= set(rows), "a container of no workspace"
+    for row in rows.values():
+        _check_workspace(row, containers[row.id])
+    _check_what_is_kept(house, rows)
+
+
+def until_at_rest(house: House, *, seconds: float = 60.0) -> None:
+    """Waits for what follows a phase: the old container of a move is removed once the new one is on record."""
+    trouble: list[AssertionError] = []
+
+    def at_rest() -> bool:
+        try:
+            check_at_rest(house)
+        except AssertionError as error:
+            trouble.append(error)
+            return False
+        return True
+
+    until(at_rest, seconds=seconds, what=lambda: f"{trouble[-1]}\n{house.how_it_is()}")
+
+
+def _check_workspace(row: Workspace, containers: list[Any]) -> None:
+    assert row.observed_generation == row.generation, f"{row.name}: a wish is open"
+    if row.phase in RESTING:
+        assert [one.attrs["State"] for one in containers if one.attrs["State"] in UP] == [], f"{row.name} is up"
+        assert len(containers) <= 1
+    else:
+        assert (row.desired, row.phase) == (Desired.RUNNING, Phase.RUNNING)
+        assert [(one.id, one.attrs["State"]) for one in containers] == [(row.container_id, "running")]
+        assert containers[0].attrs["Labels"]["berth.revision"] == str(row.revision)
+
+
+def _check_what_is_kept(house: House, rows: dict[str, Workspace]) -> None:
+    """Private volumes, private images, claims and secrets: of workspaces that are not gone, and of no other."""
+    private = {volume for volume in house.volumes() if volume.startswith(f"berth-{house.instance}-w-")}
+    assert private <= {f"berth-{house.instance}-w-{id_}" for id_ in rows}
+    assert set(house.private_images()) <= {row.private_image for row in rows.values()}
+    claims = _claims(house)
+    assert set(claims) == set(rows)
+    assert {id_: len(ports) for id_, ports in claims.items()} == {
+        id_: 2 if row.jupyter else 1 for id_, row in rows.items()}
+    with house.store.read() as session:
+        assert set(session.scalars(select(WorkspaceSecret.workspace_id))) == set(rows)
+
+
+def own_containers(house: House) -> list[Any]:
+    """By label and name: copied labels alone make no container Berth's."""
+    return [one for one in house.containers() if one.attrs["Names"][0].startswith(f"/berth-{house.instance}-w-")]
+
+
+def _workspace_of(container: Any) -> str:
+    return str(container.attrs["Labels"]["berth.workspace"])
+
+
+def _rows(house: House) -> dict[str, Workspace]:
+    with house.store.read() as session:
+        return {row.id: row for row in session.scalars(select(Workspace))}
+
+
+def _claims(house: House) -> dict[str, set[int]]:
+    claims: dict[str, set[int]] = defaultdict(set)
+    with house.store.read() as session:
+        for claim in session.scalars(select(PortClaim)):
+            claims[claim.workspace_id].add(claim.port)
+    return claims
