@@ -6,6 +6,7 @@ Threads: one loop per host with its pool of workers, one listener per host for e
 from __future__ import annotations
 
 import fcntl
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -52,12 +53,15 @@ def run(settings: Settings, stop: threading.Event, *, opener: EngineOpener = ope
 @contextmanager
 def _alone(state_dir: Path) -> Iterator[None]:
     """The lock of the one agent. Held by the open file: a pause cannot lose it, a kill gives it back."""
-    with open(state_dir / "agent.lock", "w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise AgentAlreadyRuns(folder=str(state_dir)) from error
+    # The web's account may write in this folder: never follow a link that it could have put there.
+    lock = os.open(state_dir / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o640)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
+    except BlockingIOError as error:
+        raise AgentAlreadyRuns(folder=str(state_dir)) from error
+    finally:
+        os.close(lock)
 
 
 def _contexts(
