@@ -56,10 +56,11 @@ def _alone(state_dir: Path) -> Iterator[None]:
     # The web's account may write in this folder: never follow a link that it could have put there.
     lock = os.open(state_dir / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o640)
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise AgentAlreadyRuns(folder=str(state_dir)) from error
         yield
-    except BlockingIOError as error:
-        raise AgentAlreadyRuns(folder=str(state_dir)) from error
     finally:
         os.close(lock)
 
