@@ -45,6 +45,8 @@ class HealthCheck:
         desk = Desk.open(self._context, workspace_id)
         if desk is None or desk.wanted.phase is not Phase.RUNNING:
             return
+        if desk.workspace.started_at is not None and at < desk.workspace.started_at:
+            return                          # of the run before, which it ended
         memory = show_size(desk.workspace.limits.memory_bytes)
         desk.record_if_current(note=Reason("child_out_of_memory", {"memory": memory, "at": at.isoformat()}).as_json())
 

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+from collections.abc import Iterator, MutableMapping
+from datetime import datetime
+from typing import Any
+
+import pytest
+import structlog
+from structlog.testing import LogCapture
+
+from agent.stage import Stage, make_fast
+from webapp.domain.house import HouseRules
+from webapp.store.session import Store
+
+
+@pytest.fixture
+def log() -> Iterator[list[MutableMapping[str, Any]]]:
+    """What was logged, one dictionary a line."""
+    capture = LogCapture()
+    before = structlog.get_config()
+    structlog.configure(processors=[structlog.processors.format_exc_info, capture], cache_logger_on_first_use=False)
+    yield capture.entries
+    structlog.configure(**before)
+
+
+@pytest.fixture
+def stage(
+    store: Store, cast: Any, house: HouseRules, now: datetime, log: list[MutableMapping[str, Any]],
+) -> Iterator[Stage]:
+    yield Stage(make_fast(store), cast, house, now)
+    unforeseen = [entry["exception"] for entry in log if "exception" in entry]
+    assert not unforeseen, unforeseen[0]
