@@ -39,12 +39,11 @@ PACKAGES = (
 )
 # Every icon that a page names. `icons.svg` holds these and no others.
 ICONS = (
-    *("adjustments-horizontal", "alert-circle", "alert-triangle", "box", "brand-vscode", "check", "chevron-right"),
-    *("circle-check", "circle-dotted", "circle-plus", "circle-x", "clock", "clock-question", "copy", "cpu", "download"),
-    *("file-text", "folder", "hourglass", "info-circle", "key", "language", "link", "list-check", "loader-2", "lock"),
-    *("logout", "menu-2", "minus", "moon", "notebook", "player-play", "player-stop", "plug-connected-x", "plus"),
-    *("refresh", "server-2", "settings", "shield-check", "stack-2", "stethoscope", "terminal-2", "trash", "user"),
-    *("users", "x"),
+    *("alert-circle", "alert-triangle", "box", "brand-vscode", "check", "chevron-right", "circle-check"),
+    *("circle-plus", "circle-x", "clock", "clock-question", "copy", "cpu", "folder", "hourglass"),
+    *("info-circle", "key", "language", "link", "list-check", "loader-2", "lock", "logout", "minus", "moon"),
+    *("notebook", "player-play", "player-stop", "plug-connected-x", "plus", "refresh", "server-2", "stack-2"),
+    *("terminal-2", "trash", "user", "users", "x"),
 )
 
 

@@ -1,4 +1,4 @@
-"""The dashboard on a database of its own: a fixed cast, a clock that stands, and browsers that know about CSRF tokens."""
+"""The dashboard on a database of its own: a fixed cast, a clock that stands, browsers that know CSRF tokens."""
 
 from __future__ import annotations
 
@@ -185,9 +185,12 @@ def launch(store: Store, cast: Cast, settings: Settings) -> Callable[..., str]:
     """A workspace of alice's, as the agent would have written it; returns its id."""
     rules: HouseRules = house_rules(settings)
 
-    def make(name: str = "run-1", *, owner: str = "alice", image: str = "", phase: str = "running", **columns: Any) -> str:
+    def make(
+        name: str = "run-1", *, owner: str = "alice", image: str = "", phase: str = "running", **columns: Any,
+    ) -> str:
         with store.write() as db:
-            request = workspaces.LaunchRequest(name=name, image_id=image or cast.image, mounts=((cast.volume, True),))
+            mounts = ((cast.volume, True),) if owner != "carol" else ()
+            request = workspaces.LaunchRequest(name=name, image_id=image or cast.image, mounts=mounts)
             row: Workspace = workspaces.launch(
                 db, Actor(getattr(cast, owner), False), request, house=rules, now=NOON, new_secrets=lambda: SECRETS)
             row.phase, row.observed_generation, row.started_at = phase, row.generation, NOON

@@ -122,7 +122,7 @@ def _database_error(error: Exception) -> Response:
 
 
 def _unexpected(error: Exception) -> Response:
-    trace = "".join(traceback.format_exception(error))      # as text: some renderers print local variables, passwords too
+    trace = "".join(traceback.format_exception(error))      # as text: some renderers print local variables too
     log.error("web.unexpected", request_id=g.get("request_id"), path=request.path, trace=trace)
     return problem(500, "internal", gettext(SENTENCES[500]), advice=_advice(500))
 

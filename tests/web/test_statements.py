@@ -1,0 +1,64 @@
+"""A page takes the same number of SQL statements whatever the rows, and a poll few of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import event
+
+from web.conftest import KEY, NOON, OTHER_KEY, Browser, Cast
+from webapp.domain.actor import Actor
+from webapp.services import images, keys, people, teams, volumes
+from webapp.store.session import Store
+from webapp.store.tables import Role
+
+MOST = 10   # the person, the agent's sign of life, and what the page shows
+PAGES = ("/", "/poll/workspaces", "/launch", "/keys", "/me", "/house", "/house/hosts", "/house/images",
+         "/house/volumes", "/house/teams", "/house/members")
+
+
+@contextmanager
+def counted(store: Store) -> Iterator[list[str]]:
+    seen: list[str] = []
+
+    def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
+        seen.append(statement)
+    event.listen(store.engine, "before_cursor_execute", note)
+    try:
+        yield seen
+    finally:
+        event.remove(store.engine, "before_cursor_execute", note)
+
+
+@pytest.mark.parametrize("shape", [*PAGES, "/workspaces/ID", "/poll/workspaces/ID"])
+def test_statements_do_not_grow_with_the_rows(shape: str, carol: Browser, store: Store, cast: Cast,
+                                              launch: Callable[..., str]) -> None:
+    path = shape.replace("ID", launch("first", owner="carol" if "ID" in shape else "alice"))
+    few = _count(carol, store, path)
+    _add_rows(store, cast, launch)
+    many = _count(carol, store, path)
+    assert few == many <= MOST
+
+
+def _count(browser: Browser, store: Store, path: str) -> int:
+    with counted(store) as seen:
+        assert browser.get(path).status_code == 200
+    return sum(1 for statement in seen if not statement.startswith(("BEGIN", "PRAGMA")))
+
+
+def _add_rows(store: Store, cast: Cast, launch: Callable[..., str]) -> None:
+    house = Actor.house()
+    for n in range(3):
+        launch(f"more-{n}", owner="alice")
+    with store.write() as db:
+        keys.add_keys(db, Actor(cast.carol, True), member_id=cast.carol, text=f"{KEY}\n{OTHER_KEY}", title="", now=NOON)
+        for n in range(4):
+            team = teams.create_team(db, house, name=f"team{n}", now=NOON)
+            teams.add_member(db, house, team_id=team.id, member_id=cast.carol, now=NOON)
+            volumes.create_volume(db, house, name=f"data{n}", team_id=team.id, host_folder=None, target=None,
+                                  read_only=False, roots=(), now=NOON)
+            images.add(db, house, title=f"Image {n}", reference=f"example.org/i:{n}", base=None, cuda_version=None,
+                       has_jupyter=True, now=NOON)
+            people.make_invite(db, Actor(cast.carol, True), role=Role.MEMBER, now=NOON)
