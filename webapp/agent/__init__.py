@@ -20,7 +20,8 @@ from webapp.agent.context import HostContext, utc_now
 from webapp.agent.reconciler import HostLoop
 from webapp.engines import Engine, open_engine
 from webapp.errors import AgentAlreadyRuns, EngineError
-from webapp.services import observations, operations
+from webapp.services import observations
+from webapp.services.operations import expire, requeue_running, sweep  # by name: webapp.agent.operations is ours
 from webapp.settings import Settings, house_rules
 from webapp.store.doorbell import Doorbell
 from webapp.store.reads import agent as reads
@@ -42,7 +43,7 @@ def run(settings: Settings, stop: threading.Event, *, opener: EngineOpener = ope
     with _alone(settings.state_dir):
         with store.write() as session:
             epoch = observations.next_epoch(session, now=utc_now())
-            operations.requeue_running(session)
+            requeue_running(session)
         contexts = _contexts(settings, store, epoch, opener, stop)
         log.info("agent.started", epoch=epoch, hosts=len(contexts))
         _run_threads(store, contexts, stop, epoch)
@@ -118,8 +119,8 @@ def _live(store: Store, stop: threading.Event, epoch: int) -> None:
             if not observations.still_alive(session, epoch=epoch, now=utc_now()):
                 log.error("agent.replaced", epoch=epoch)
                 stop.set()
-            operations.expire(session, now=utc_now())
-            operations.sweep(session, now=utc_now())
+            expire(session, now=utc_now())
+            sweep(session, now=utc_now())
     except Exception:
         log.exception("agent.no_sign_of_life", epoch=epoch)
 

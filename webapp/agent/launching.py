@@ -71,6 +71,7 @@ def start(desk: Desk, seen: Seen, step: Start) -> Seen:
     if desk.wanted.phase not in (Phase.STARTING, Phase.MOVING):
         desk.record(phase=Phase.STARTING)
     _put_files(desk, container)
+    desk.check_current()                    # the archive may have taken long
     try:
         desk.engine.start(step.name)
     except PortTaken as error:

@@ -88,14 +88,14 @@ def _take_up(desk: Desk) -> None:
 
 
 def _do_or_look_again(desk: Desk, seen: Seen, step: Step) -> Seen:
-    """A container that is gone by the time of the step is no failure: somebody removed it, the plan decides again."""
+    """A refusal is no failure when the world has changed under the plan: somebody removed, started or stopped it."""
     try:
         return _do(desk, seen, step)
     except EngineRejected:
-        name = getattr(step, "name", None)
-        if name is None or desk.engine.inspect(name) is not None:
+        fresh = Seen(desk.containers(), seen.image_ready)
+        if plan(desk.wanted, fresh, now=desk.now()) == step:
             raise
-        return Seen(desk.containers())
+        return fresh
 
 
 def _do(desk: Desk, seen: Seen, step: Step) -> Seen:
