@@ -5,7 +5,6 @@ For demos without Docker, and for tests, which turn its knobs: `fail_next`, `dow
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -43,9 +42,9 @@ class FakeEngine:
         self.down = False                           # True: no call is answered
         self.calls: list[tuple[str, ...]] = []      # name of the call, then what it was about
         self.on_exec: Callable[[str, Sequence[str]], ExecResult | None] = lambda name, argv: None
-        self._instance = instance
+        self.instance = instance
         self._host = host
-        self._closed = threading.Event()
+        self._closed = False
         self._failures: dict[str, deque[tuple[Exception, bool]]] = defaultdict(deque)
 
     # -- knobs
@@ -114,12 +113,12 @@ class FakeEngine:
 
     def describe(self) -> Capabilities:
         with self._call("describe"):
-            guarded = network_name(self._instance) in self.machine.networks
+            guarded = network_name(self.instance) in self.machine.networks
             return Capabilities("fake", "fake", "Fake", "amd64", 64, 256 * 2**30, 2, "fake", guarded)
 
     def prepare(self) -> None:
         with self._call("prepare"):
-            self.machine.networks.add(network_name(self._instance))
+            self.machine.networks.add(network_name(self.instance))
 
     def started_at(self) -> datetime | None:
         with self._call("started_at"):
@@ -130,7 +129,7 @@ class FakeEngine:
     def list(self) -> Sequence[Container]:
         with self._call("list"):
             rows = [container.listed() for container in self.machine.containers.values()]
-            return [row for row in rows if row.labels.get(LABEL_INSTANCE) == self._instance]
+            return [row for row in rows if row.labels.get(LABEL_INSTANCE) == self.instance]
 
     def inspect(self, name: str) -> ContainerDetail | None:
         with self._call("inspect", name):
@@ -139,19 +138,17 @@ class FakeEngine:
 
     def events(self, since: datetime, until: datetime | None = None) -> Iterator[EngineEvent]:
         with self._call("events"):
-            mine = self._mine
-        for event in self.machine.follow(since, until):
-            if self._closed.is_set() or self.down:
-                return
-            if mine(event):
+            pass
+        for event in self.machine.follow(since, until, lambda: self._closed or self.down):
+            if self._mine(event):
                 yield event
 
     def _mine(self, event: EngineEvent) -> bool:
         """The label is on the event in Docker; here a container that is gone is known by Berth's way of naming."""
         container = self.machine.find(event.container_id)
         if container is None:
-            return event.container_name.startswith(f"{network_name(self._instance)}-")
-        return container.spec.labels.get(LABEL_INSTANCE) == self._instance
+            return event.container_name.startswith(f"{network_name(self.instance)}-")
+        return container.spec.labels.get(LABEL_INSTANCE) == self.instance
 
     # -- images
 
@@ -280,7 +277,9 @@ class FakeEngine:
             return "".join(container.log.splitlines(keepends=True)[-tail_lines:]) if container else ""
 
     def close(self) -> None:
-        self._closed.set()
+        self._closed = True
+        with self.machine.changed:
+            self.machine.changed.notify_all()
 
     # -- below the calls
 

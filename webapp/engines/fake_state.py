@@ -83,8 +83,10 @@ class FakeMachine:
         self.registry: dict[str, ImageFacts] = {}           # what can be pulled
         self.pull_script: list[PullProgress] = [PullProgress(0, None), PullProgress(50, 100), PullProgress(100, 100)]
         self.taken_ports: set[int] = set()                  # listeners that are not containers
+        self.on_start: Callable[[FakeContainer], None] = lambda container: None
         self.networks: set[str] = set()
         self.events: list[EngineEvent] = []
+        self.noted = 0              # how many there were ever
         self.started_at = now()
         self.starts = 1                                     # how often the engine's process began
         self._numbers = itertools.count(1)
@@ -132,6 +134,7 @@ class FakeMachine:
         container.state, container.error = ContainerState.RUNNING, ""
         container.started_at, container.oom_seen = self.now(), False
         self.note(container, "start")
+        self.on_start(container)
 
     def end(self, container: FakeContainer, exit_code: int) -> None:
         container.state, container.exit_code, container.finished_at = ContainerState.EXITED, exit_code, self.now()
@@ -175,6 +178,7 @@ class FakeMachine:
 
     def note(self, container: FakeContainer, action: str) -> None:
         self.events.append(EngineEvent(self.now(), action, container.id, container.name))
+        self.noted += 1
         del self.events[:-MOST_EVENTS]
         self.changed.notify_all()
 
@@ -196,16 +200,20 @@ class FakeMachine:
         self.started_at, self.starts = self.now() + timedelta(microseconds=1), self.starts + 1
         self.changed.notify_all()
 
-    def follow(self, since: datetime, until: datetime | None) -> Iterator[EngineEvent]:
-        """Events from `since` on; without `until` it waits for more, and ends when the engine's process does."""
-        starts, last = self.starts, 0
+    def follow(
+        self, since: datetime, until: datetime | None, is_closed: Callable[[], bool]
+    ) -> Iterator[EngineEvent]:
+        """Events from `since` on; without `until` it waits for more, until closed or the engine's process ends."""
+        starts, next_number = self.starts, 0
         while True:
             with self.changed:
-                fresh = [e for e in self.events if e.at >= since and (until is None or e.at <= until)][last:]
-                if not fresh and until is None and self.starts == starts:
-                    self.changed.wait(0.2)
+                is_over = until is not None or self.starts != starts or is_closed()
+                first = self.noted - len(self.events)
+                fresh = [event for number, event in enumerate(self.events, first) if number >= next_number]
+                next_number = self.noted
+                if not fresh and not is_over:
+                    self.changed.wait(1.0)
                     continue
-            last += len(fresh)
-            yield from fresh
-            if until is not None or self.starts != starts:
+            yield from (event for event in fresh if since <= event.at and (until is None or event.at <= until))
+            if is_over:
                 return

@@ -54,7 +54,7 @@ class DockerEngine:
 
     def __init__(self, url: str, *, instance: str, host: str) -> None:
         self._connection = Connection(url, host)
-        self._instance = instance
+        self.instance = instance
         self._host = host
         self._rules = HostRules(instance, local=url.startswith("unix://"))
         self._events = EventStream(self._connection, instance)
@@ -64,8 +64,8 @@ class DockerEngine:
     def describe(self) -> Capabilities:
         with self._connection.api() as api:
             version, info = api.version(), api.info()
-            network = find_network(api, self._instance)
-        findings = self._findings(is_made=network is not None and is_ours(network, self._instance))
+            network = find_network(api, self.instance)
+        findings = self._findings(is_made=network is not None and is_ours(network, self.instance))
         return Capabilities(
             engine_version=version.get("Version") or "",
             api_version=version.get("ApiVersion") or "",
@@ -89,7 +89,7 @@ class DockerEngine:
 
     def prepare(self) -> None:
         with self._connection.api(CHANGE_SECONDS) as api:
-            ensure_network(api, self._instance, host=self._host)
+            ensure_network(api, self.instance, host=self._host)
         finding = self._rules.ensure()
         if finding:
             log.warning("network.unguarded", host=self._host, finding=finding)
@@ -106,7 +106,7 @@ class DockerEngine:
     # -- what is there
 
     def list(self) -> Sequence[Container]:
-        filters = {"label": f"{LABEL_INSTANCE}={self._instance}"}
+        filters = {"label": f"{LABEL_INSTANCE}={self.instance}"}
         with self._connection.api() as api:
             return [observed.listed_container(row) for row in api.containers(all=True, filters=filters)]
 
@@ -224,10 +224,15 @@ class DockerEngine:
 
     def read_file(self, name: str, path: str) -> bytes | None:
         with self._connection.api() as api:
-            archive = _unless_absent(lambda: self._archive(api, name, path))
-        return only_file(archive) if archive else None
+            try:
+                archive = self._archive(api, name, path)
+            except docker.errors.NotFound as error:
+                if "no such container" in str(error.explanation).lower():
+                    raise
+                return None
+        return only_file(archive)
 
-    def _archive(self, api: Client, name: str, path: str) -> bytes | None:
+    def _archive(self, api: Client, name: str, path: str) -> bytes:
         """The tar of one file; a link is followed, a folder is None.
 
         Raises: EngineRejected: larger than 1 MiB, or no such container.

@@ -13,19 +13,23 @@ import requests
 import urllib3.exceptions
 
 from webapp.engines.docker.translation import is_version_mismatch, translated
+from webapp.engines.docker.transport import POOL_SIZE, EngineSocketAdapter
 
 CONNECT_SECONDS = 5.0    # a machine that takes longer to say hello is silent
 ANSWER_SECONDS = 30.0    # calls that only look; list and inspect take 2–10 ms
-POOL_SIZE = 64           # requests in flight at once; 20 launches, each with a log or an exec beside it
+
+_ANY_VERSION = "1.41"    # until the engine has said its own
 
 # What docker-py lets through: its own errors, those of requests below it, and now and then one of urllib3 or of the
-# socket itself (a reset while a stream is read). ValueError: an answer that is no JSON.
+# socket itself (a reset while a stream is read). ValueError, KeyError: an answer that is no JSON, or
+# not the engine's.
 SDK_ERRORS = (
     docker.errors.DockerException,
     requests.exceptions.RequestException,
     urllib3.exceptions.HTTPError,
     OSError,
     ValueError,
+    KeyError,
 )
 
 
@@ -35,14 +39,24 @@ class Client(docker.APIClient):
     docker-py switches time-outs off for pull and events (`timeout=None`), so its own parameter cannot be relied on.
     """
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, first_seconds: float = ANSWER_SECONDS) -> None:
         self._seconds = threading.local()
-        # version "auto": 20.10 speaks up to 1.41 and 29 nothing below 1.44, so no fixed version serves both.
-        super().__init__(base_url=url, version="auto", max_pool_size=POOL_SIZE)
+        self.limit(first_seconds)
+        super().__init__(base_url=url, version=_ANY_VERSION, max_pool_size=POOL_SIZE)
+        if url.startswith("unix://"):
+            self.mount("http+docker://", EngineSocketAdapter(url.removeprefix("unix://")))
+        # 20.10 speaks up to 1.41 and 29 nothing below 1.44, so no fixed version serves both. docker-py's own "auto"
+        # would ask before the adapter above is in place.
+        self._version = str(self.version(api_version=False)["ApiVersion"])
 
     def limit(self, seconds: float) -> None:
         """From now on this thread's calls get so long for each read."""
         self._seconds.value = seconds
+
+    def merge_environment_settings(self, *arguments: Any, **named: Any) -> Any:
+        """Engines are reached directly: the proxy that HTTP_PROXY names is for the way out of the house."""
+        self.trust_env = False
+        return super().merge_environment_settings(*arguments, **named)
 
     def _set_request_timeout(self, kwargs: dict[str, Any]) -> dict[str, Any]:
         return {**kwargs, "timeout": self._timeout()}
@@ -82,7 +96,7 @@ class Connection:
         Raises:  EngineUnreachable, EngineRejected and its kinds, ImageNotFound.
         """
         try:
-            client = self._connected()
+            client = self._connected(seconds)
             client.limit(seconds)
             yield client
         except SDK_ERRORS as error:
@@ -90,11 +104,19 @@ class Connection:
                 self.close()    # the engine was upgraded under us; the next call negotiates again
             raise translated(error, host=self.host, image=image) from error
 
-    def _connected(self) -> Client:
-        """Not made in __init__: negotiating the version is a call, and the engine may be away now."""
+    def _connected(self, seconds: float) -> Client:
+        """Not made in __init__: negotiating the version is a call, and the engine may be away now.
+
+        Made outside the lock, or all threads would wait behind the one that waits for a silent engine.
+        """
+        client = self._client
+        if client is not None:
+            return client
+        made = Client(self.url, seconds)
         with self._making:
-            if self._client is None:
-                self._client = Client(self.url)
+            self._client = self._client or made
+            if self._client is not made:
+                made.close()
             return self._client
 
     def close(self) -> None:
