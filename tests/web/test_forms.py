@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from web.conftest import KEY, OTHER_KEY, Browser, Cast
 from webapp.store.session import Store
@@ -34,6 +34,12 @@ def test_launch_form_is_filled_in(alice: Browser, cast: Cast) -> None:
     assert re.search(rf'value="{cast.image}"[^>]* checked', text)
     assert "berth image prepare" not in text and "Ask an administrator to prepare it" in text
     assert text.count(" disabled") == 3     # the seeded images that nobody has prepared
+
+
+def test_launch_without_any_prepared_image_says_so(alice: Browser, store: Store) -> None:
+    with store.write() as db:
+        db.execute(update(Image).values(reference=None, base=Image.id))
+    assert "nothing can be launched" in wrong(alice.get("/launch").text, "image_id")
 
 
 def test_launch_makes_a_workspace_with_a_quarter_of_memory_shared(alice: Browser, cast: Cast, store: Store) -> None:

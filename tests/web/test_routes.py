@@ -11,7 +11,7 @@ from flask import Flask
 from sqlalchemy import text
 from werkzeug.routing import Rule
 
-from web.conftest import Browser, Cast
+from web.conftest import KEY, Browser, Cast
 from webapp.store.session import Store
 from webapp.store.tables import Base
 from webapp.web.auth import PUBLIC
@@ -105,7 +105,6 @@ def test_another_members_workspace_does_not_exist(app: Flask, bob: Browser, ids:
 
 
 def test_another_members_key_does_not_exist(alice: Browser, bob: Browser, store: Store) -> None:
-    from web.conftest import KEY
     alice.post("/keys", {"text": KEY})
     with store.read() as db:
         key_id = db.execute(text("SELECT id FROM ssh_keys")).scalar_one()

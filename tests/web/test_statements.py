@@ -15,8 +15,8 @@ from webapp.store.session import Store
 from webapp.store.tables import Role
 
 MOST = 10   # the person, the agent's sign of life, and what the page shows
-PAGES = ("/", "/poll/workspaces", "/launch", "/keys", "/me", "/house", "/house/hosts", "/house/images",
-         "/house/volumes", "/house/teams", "/house/members")
+PAGES = ("/", "/poll/workspaces", "/launch", "/keys", "/me", "/house", "/house/workspaces", "/house/hosts",
+         "/house/images", "/house/volumes", "/house/teams", "/house/members")
 
 
 @contextmanager

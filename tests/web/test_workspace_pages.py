@@ -13,7 +13,7 @@ from web.conftest import CANARY, KEY, NOON, OTHER_KEY, Browser, Cast, Clock
 from webapp.domain.operation import OperationKind
 from webapp.services import operations
 from webapp.store.session import Store
-from webapp.store.tables import Image, Member, SshKey, Workspace
+from webapp.store.tables import Host, Image, Member, SshKey, Workspace
 
 Launch = Callable[..., str]
 SCRIPT = "<script>alert(666)</script>"
@@ -173,10 +173,15 @@ def test_a_removed_workspace_still_has_its_page(alice: Browser, launch: Launch) 
     assert "This workspace was removed." in text and "do-start" not in text and "ssh -p" not in text
 
 
+def test_admin_sees_the_workspaces_of_all_but_not_their_ways_in(carol: Browser, launch: Launch) -> None:
+    workspace_id = launch()
+    assert f"/workspaces/{workspace_id}" in carol.get("/house/workspaces").text
+    text = carol.get(f"/workspaces/{workspace_id}").text
+    assert "Only alice can get in" in text and "ssh -p" not in text and "do-stop" in text
+
+
 def test_a_silent_host_is_said(alice: Browser, launch: Launch, store: Store, cast: Cast) -> None:
     workspace_id = launch(phase="unknown")
     with store.write() as db:
-        db.get_one(Workspace, workspace_id)
-        from webapp.store.tables import Host
         db.get_one(Host, cast.host).unreachable_since = NOON
     assert "atlas does not answer since" in alice.get(f"/workspaces/{workspace_id}").text

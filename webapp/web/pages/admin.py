@@ -5,10 +5,12 @@ from __future__ import annotations
 from flask import Blueprint, render_template
 
 from webapp.store.reads import house as reads
+from webapp.store.reads.workspaces import list_cards
 from webapp.web.auth import admins_only
 from webapp.web.context import here, now, reading
 from webapp.web.findings import findings_of
 from webapp.web.frame import SILENT_AFTER
+from webapp.web.status import Status
 
 blueprint = Blueprint("admin", __name__)
 
@@ -22,6 +24,14 @@ def house() -> str:
     steps_done = (True, agent_is_there and done.hosts_answering > 0, done.images_ready > 0, done.members > 1,
                   done.launches > 0)
     return render_template("house/house.html", done=done, steps_done=steps_done, agent_is_there=agent_is_there)
+
+
+@blueprint.get("/house/workspaces")
+@admins_only
+def workspaces() -> str:
+    with reading() as db:
+        cards = list_cards(db, None)
+    return render_template("house/workspaces.html", cards=cards, statuses={card.id: Status.of(card) for card in cards})
 
 
 @blueprint.get("/house/hosts")

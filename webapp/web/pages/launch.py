@@ -76,6 +76,8 @@ def _page(form: Form, offered: LaunchOptions) -> str:
     rules = here().rules
     if not offered.hosts:
         form.refuse("", N_("No host is registered yet. An administrator starts the agent once, then it appears."))
+    if offered.images and offered.default_image is None and not form.problems.get("image_id"):
+        form.refuse("image_id", N_("None of these is prepared yet, so nothing can be launched."))
     return render_template(
         "launch.html", form=form, offered=offered, mounts=dict(_chosen_ways()),
         most_cpus=rules.max_cpu_millis, most_memory=rules.max_memory_bytes)
