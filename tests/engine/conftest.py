@@ -15,7 +15,7 @@ import docker
 import parts
 import pytest
 
-pytest.register_assert_rewrite("contract")
+pytest.register_assert_rewrite("contract", "contract_endings", "contract_lab")
 
 # What a test tells it by files under /tmp: end with a code, use up all memory, print something.
 WORK = b"""#!/bin/sh
@@ -40,7 +40,7 @@ TINY_WITH_VOLUME = f"berth-test/tiny-with-volume:{_VERSION}"
 @pytest.fixture
 def spec(lab: Any) -> Any:
     """Builds specs for the contract's lab, on a network that is there."""
-    from contract import Spec  # not above: pytest has to see it first, to show what its assertions compared
+    from contract_lab import Spec  # not above: pytest has to see it first, to show what its assertions compared
 
     lab.engine.prepare()
     return Spec(lab)

@@ -1,104 +1,21 @@
-"""What every engine does, whatever it is made of: run by test_fake_engine.py and test_docker_engine.py.
-
-`Lab` is what a test needs beside the engine: the hands of somebody at the machine, and the inside of a container.
-"""
+"""What every engine does, whatever it is made of: run by test_fake_engine.py and test_docker_engine.py."""
 
 from __future__ import annotations
 
-import threading
-import time
 from collections.abc import Callable
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol, TypeVar
 
 import pytest
+from contract_endings import EndingsContract
+from contract_lab import UID, Lab, Spec, detail_of, eventually, running
 
-from webapp.domain.container import (
-    ContainerDetail,
-    ContainerSpec,
-    ContainerState,
-    File,
-    PublishedPort,
-    VolumeMount,
-)
-from webapp.domain.workspace import Limits
-from webapp.engines import Engine, network_name
+from webapp.domain.container import ContainerState, File, PublishedPort
 from webapp.errors import EngineRejected, ImageNotFound, PortTaken
 
-UID = 10001
 SECRET = b"not to be committed"
-T = TypeVar("T")
 
 
-class Lab(Protocol):
-    engine: Engine
-    other_engine: Engine        # another instance of Berth on the same machine
-    instance: str
-    other_instance: str
-    committed: str              # a reference that a test may commit to
-    image: str                  # its main process obeys TERM (143) and prints "ready"; it has the file /only-in-image
-    image_with_volume: str
-
-    def listen(self, port: int) -> AbstractContextManager[None]:
-        """Another program of the machine holds a port."""
-
-    def free_port(self) -> int: ...
-
-    def finish(self, name: str, exit_code: int) -> None:
-        """The container's main process ends by itself."""
-
-    def run_out_of_memory(self, name: str) -> None:
-        """The main process takes more memory than the limit."""
-
-    def child_out_of_memory(self, name: str) -> None: ...
-
-    def say(self, name: str, text: str) -> None:
-        """The main process prints."""
-
-    def remove_by_hand(self, name: str) -> None: ...
-
-
-@dataclass
-class Spec:
-    """Builds specs of one lab."""
-
-    lab: Lab
-    made: list[str] = field(default_factory=list)
-
-    def __call__(self, number: str = "1", *, engine_instance: str = "", **changes: Any) -> ContainerSpec:
-        instance = engine_instance or self.lab.instance
-        name = f"berth-{instance}-w-{number}"
-        spec = ContainerSpec(
-            name=name,
-            image=self.lab.image,
-            hostname="box",
-            uid=UID,
-            gid=UID,
-            group_ids=(20001,),
-            environment={"COLOUR": "blue"},
-            labels={"berth.instance": instance, "berth.workspace": number, "berth.revision": "1"},
-            mounts=(VolumeMount(f"{name}-etc", "/etc/berth", labels={"berth.instance": instance}),),
-            ports=(),
-            limits=Limits(cpu_millis=500, memory_bytes=64 * 2**20, shm_bytes=2**20, pids=64),
-            network=network_name(instance),
-        )
-        self.made.append(name)
-        return replace(spec, **changes)
-
-
-def eventually(look: Callable[[], T], seconds: float = 15.0) -> T:
-    deadline = time.monotonic() + seconds
-    while True:
-        found = look()
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {seconds} s"
-        time.sleep(0.02)
-
-
-class EngineContract:
+class EngineContract(EndingsContract):
     """Inherited by the test class of each adapter, whose module has a fixture `lab`."""
 
     # -- what is listed
@@ -358,88 +275,6 @@ class EngineContract:
         assert lab.engine.logs("berth-nothing-w-1", tail_lines=10) == ""
         assert lab.engine.logs(lab.engine.create(spec()), tail_lines=10) == ""
 
-    # -- how a container ends
-
-    @pytest.mark.parametrize("exit_code", [0, 3, 137])
-    def test_an_end_by_itself_keeps_its_exit_code(self, lab: Lab, spec: Spec, exit_code: int) -> None:
-        detail = after(lab, running(lab, spec()), lambda id_: lab.finish(id_, exit_code))
-
-        assert detail.exit_code == exit_code and not detail.oom_killed
-
-    def test_a_main_process_out_of_memory_is_told_from_a_kill(self, lab: Lab, spec: Spec) -> None:
-        since = datetime.now(UTC)
-        detail = after(lab, running(lab, spec()), lab.run_out_of_memory)
-
-        assert detail.exit_code == 137 and detail.oom_killed
-        assert {"oom", "die"} <= actions(lab, since) and not {"kill", "stop"} & actions(lab, since)
-
-    def test_a_child_out_of_memory_shows_in_events_while_its_container_runs(self, lab: Lab, spec: Spec) -> None:
-        since = datetime.now(UTC)
-        id_ = running(lab, spec())
-        lab.child_out_of_memory(id_)
-        eventually(lambda: "oom" in actions(lab, since))
-
-        assert detail_of(lab, id_).container.is_up
-        assert not detail_of(lab, id_).oom_killed       # Docker sets the flag when the container ends
-        lab.engine.stop(id_, 5)
-        assert detail_of(lab, id_).oom_killed and detail_of(lab, id_).exit_code == 143
-
-    def test_a_stop_leaves_kill_before_die(self, lab: Lab, spec: Spec) -> None:
-        since = datetime.now(UTC)
-        id_ = running(lab, spec())
-        lab.engine.stop(id_, 5)
-        eventually(lambda: "stop" in actions(lab, since))
-
-        events = list(lab.engine.events(since, datetime.now(UTC)))
-
-        assert [event.action for event in events] == ["create", "start", "kill", "die", "stop"]
-        assert {event.container_id for event in events} == {id_}
-        assert {event.container_name for event in events} == {spec().name}
-
-    def test_an_end_by_itself_leaves_die_alone(self, lab: Lab, spec: Spec) -> None:
-        since = datetime.now(UTC)
-        after(lab, running(lab, spec()), lambda id_: lab.finish(id_, 3))
-        eventually(lambda: "die" in actions(lab, since))
-
-        assert actions(lab, since) == {"create", "start", "die"}
-
-    def test_the_engine_began_before_what_it_runs_ended(self, lab: Lab, spec: Spec) -> None:
-        detail = after(lab, running(lab, spec()), lambda id_: lab.finish(id_, 0))
-        began = lab.engine.started_at()
-
-        assert began is not None and detail.finished_at is not None and began < detail.finished_at
-
-    # -- events
-
-    def test_events_of_another_instance_are_not_shown(self, lab: Lab, spec: Spec) -> None:
-        since = datetime.now(UTC)
-        lab.other_engine.prepare()
-        lab.other_engine.create(spec("9", engine_instance=lab.other_instance))
-
-        assert list(lab.engine.events(since, datetime.now(UTC))) == []
-
-    def test_events_end_at_until_and_begin_at_since(self, lab: Lab, spec: Spec) -> None:
-        start = datetime.now(UTC)
-        id_ = lab.engine.create(spec())
-        middle = datetime.now(UTC)
-        lab.engine.start(id_)
-
-        assert [e.action for e in lab.engine.events(start, middle)] == ["create"]
-        assert [e.action for e in lab.engine.events(middle, datetime.now(UTC))] == ["start"]
-
-    def test_a_follower_sees_events_at_once_and_ends_with_close(self, lab: Lab, spec: Spec) -> None:
-        seen: list[str] = []
-        stream = lab.engine.events(datetime.now(UTC))
-        follower = threading.Thread(target=lambda: seen.extend(event.action for event in stream))
-        follower.start()
-        lab.engine.create(spec())
-        eventually(lambda: "create" in seen, seconds=2)
-
-        lab.engine.close()
-        follower.join(timeout=5)
-
-        assert not follower.is_alive()
-
     # -- images
 
     def test_facts_of_an_image_name_its_volumes(self, lab: Lab) -> None:
@@ -505,28 +340,3 @@ class EngineContract:
 
         assert described.network_guarded
         assert described.cpus > 0 and described.memory_bytes > 2**28 and described.engine_version
-
-
-def running(lab: Lab, spec: ContainerSpec) -> str:
-    """Id of a container that has begun its work."""
-    id_ = lab.engine.create(spec)
-    lab.engine.start(id_)
-    eventually(lambda: "ready" in lab.engine.logs(id_, tail_lines=5))
-    return id_
-
-
-def after(lab: Lab, id_: str, act: Callable[[str], None]) -> ContainerDetail:
-    """What the engine shows of a container that `act` has ended."""
-    act(id_)
-    eventually(lambda: not detail_of(lab, id_).container.is_up)
-    return detail_of(lab, id_)
-
-
-def detail_of(lab: Lab, id_: str) -> ContainerDetail:
-    detail = lab.engine.inspect(id_)
-    assert detail is not None
-    return detail
-
-
-def actions(lab: Lab, since: datetime) -> set[str]:
-    return {event.action for event in lab.engine.events(since, datetime.now(UTC))}

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import itertools
 import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
 import docker
 import parts
 import pytest
-from conftest import TINY, TINY_WITH_VOLUME
-from contract import UID, EngineContract, Spec, actions, detail_of, eventually, running
+from contract import EngineContract
+from contract_lab import UID, Spec, actions, detail_of, eventually, running
+from docker_lab import DockerLab
 from lossy_proxy import LossyProxy
 
 from webapp.domain.container import File, FolderMount, VolumeMount
@@ -26,57 +24,6 @@ from webapp.engines.docker.connection import Connection
 from webapp.errors import EngineRejected, EngineUnreachable
 
 pytestmark = [pytest.mark.docker, pytest.mark.usefixtures("tiny_image")]
-
-
-class DockerLab:
-    image = TINY
-    image_with_volume = TINY_WITH_VOLUME
-
-    def __init__(self, url: str, api: docker.APIClient, instances: tuple[str, str], ports: PortRange) -> None:
-        self.api = api
-        self.instance, self.other_instance = instances
-        self.committed = f"berth-{self.instance}-committed:1"
-        self.engine = DockerEngine(url, instance=self.instance, host="gpu1")
-        self.other_engine = DockerEngine(url, instance=self.other_instance, host="gpu1")
-        self._ports = itertools.cycle(range(ports.first, ports.last + 1))
-
-    @contextmanager
-    def listen(self, port: int) -> Iterator[None]:
-        with socket.create_server(("127.0.0.1", port)):
-            yield
-
-    def free_port(self) -> int:
-        return next(self._ports)
-
-    def finish(self, name: str, exit_code: int) -> None:
-        self._tell(name, "exit", str(exit_code))
-
-    def run_out_of_memory(self, name: str) -> None:
-        self._tell(name, "oom")
-
-    def child_out_of_memory(self, name: str) -> None:
-        self._tell(name, "oom-child")
-
-    def say(self, name: str, text: str) -> None:
-        self._tell(name, "say", text)
-
-    def remove_by_hand(self, name: str) -> None:
-        self.api.remove_container(name, force=True)
-
-    def _tell(self, name: str, what: str, text: str = "") -> None:
-        self.engine.put(name, [File(f"/tmp/{what}", 0o600, UID, UID, text.encode())])
-
-    def sweep(self) -> None:
-        """Whatever a test left of both instances."""
-        mine = (f"berth-{self.instance}-", f"berth-{self.other_instance}-")
-        for row in self.api.containers(all=True):
-            if row["Names"] and row["Names"][0].removeprefix("/").startswith(mine):
-                self.api.remove_container(row["Id"], force=True, v=True)
-        for volume in self.api.volumes()["Volumes"] or []:
-            if volume["Name"].startswith(mine):
-                self.api.remove_volume(volume["Name"])
-        with contextlib.suppress(docker.errors.NotFound):
-            self.api.remove_image(self.committed, force=True)
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
-from contract import EngineContract, Spec, actions, detail_of, running
+from contract import EngineContract
+from contract_lab import Spec, actions, detail_of, running
 
 from webapp.domain.container import ImageFacts, PullProgress
 from webapp.engines.fake import FakeEngine
