@@ -14,6 +14,12 @@ LABEL_WORKSPACE = "berth.workspace"
 LABEL_REVISION = "berth.revision"
 LABEL_PORTS = "berth.ports"     # "ssh=20001,jupyter=20002": the list of a stopped container shows no ports
 LABEL_PREFIX = "berth."
+IMAGE_LABEL_PREFIX = "berth.image."     # what kind of image it is (images/README.md): true of a commit as well
+
+
+def marks_a_container(label: str) -> bool:
+    """A label by which Berth knows one of its containers; no image may carry it."""
+    return label.startswith(LABEL_PREFIX) and not label.startswith(IMAGE_LABEL_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

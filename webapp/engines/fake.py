@@ -13,7 +13,6 @@ from datetime import datetime
 
 from webapp.domain.container import (
     LABEL_INSTANCE,
-    LABEL_PREFIX,
     LABEL_REVISION,
     LABEL_WORKSPACE,
     Container,
@@ -24,6 +23,7 @@ from webapp.domain.container import (
     File,
     ImageFacts,
     VolumeMount,
+    marks_a_container,
 )
 from webapp.engines import Capabilities, ExecResult, ProgressCallback, network_name
 from webapp.engines.docker.body import container_body
@@ -232,7 +232,7 @@ class FakeEngine:
             base = self.machine.find_image(container.image_id)
             before = base.facts if base else ImageFacts("", 1_000_000, "amd64", (), {})
             labels = {**before.labels, **container.spec.labels}
-            blanked = {key: "" if key.startswith(LABEL_PREFIX) else value for key, value in labels.items()}
+            blanked = {key: "" if marks_a_container(key) else value for key, value in labels.items()}
             facts = replace(before, id=f"sha256:{self.machine.new_id()}", labels=blanked, digests=())
             files = {**(base.files if base else {}), **container.layer}
             self.machine.images[reference] = FakeImage(facts, files)

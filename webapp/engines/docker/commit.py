@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from webapp.domain.container import LABEL_PREFIX
+from webapp.domain.container import marks_a_container
 
 # A change is a line of a Dockerfile: other names cannot be written there, and Berth makes no others.
 _WRITABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
@@ -15,15 +15,15 @@ _WRITABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 def changes(container: Mapping[str, Any], image: Mapping[str, Any] | None) -> Iterator[str]:
     """Lines for the commit's `changes`. A commit cannot delete labels or variables, only empty them (measured).
 
-    Blanked are labels `berth.*` (an image with them would pass for a container's), NVIDIA_* (which cards to show) and
-    every variable that the image did not have: the person's own, and secrets among them would be in `docker save`.
+    Blanked are labels that mark a container (an image with them would pass for one), NVIDIA_* (which cards to show)
+    and every variable that the image did not have: the person's own, and secrets among them would be in `docker save`.
     What overrides a variable of the image stays: PATH empty would make the image unusable.
 
     Args:    container, image: as inspected.   image None = gone; then only NVIDIA_* is blanked.
     """
     config = container.get("Config") or {}
     for label in config.get("Labels") or {}:
-        if label.startswith(LABEL_PREFIX) and _WRITABLE.fullmatch(label):
+        if marks_a_container(label) and _WRITABLE.fullmatch(label):
             yield f'LABEL {label}=""'
     names = _names(config.get("Env") or ())
     kept = _names((image.get("Config") or {}).get("Env") or ()) if image else names
