@@ -157,3 +157,16 @@ def _without_names(text: str) -> str:
     for name in ("alice", "nobody-here"):
         text = text.replace(name, "NAME")
     return "\n".join(line for line in text.splitlines() if "csrf_token" not in line and "Request" not in line)
+
+
+def test_copied_cookie_is_worth_nothing_after_sign_out(alice: Browser, app: Flask) -> None:
+    copy = Browser(app)
+    name = app.config["SESSION_COOKIE_NAME"]
+    cookie = alice.client.get_cookie(name)
+    assert cookie is not None
+    copy.client.set_cookie(name, cookie.value)
+    assert copy.get("/me").status_code == 200
+
+    alice.post("/sign-out")
+
+    assert copy.get("/me").headers["Location"].startswith("/sign-in")

@@ -135,6 +135,13 @@ def set_password(
     return member
 
 
+def end_sessions(session: Session, actor: Actor, *, now: datetime) -> None:
+    """Signs a person out in every browser: a cookie that was copied earlier is worth nothing afterwards."""
+    member = access.person(session, actor)
+    member.session_epoch += 1
+    events.write(session, actor, "member.sign_out", "member", member.id, now=now)
+
+
 def set_language(session: Session, actor: Actor, language: str | None, *, now: datetime) -> Member:
     """`language`: a locale id such as "zh_Hans_CN"; None = as the browser asks."""
     member = access.person(session, actor)

@@ -14,6 +14,7 @@ from webapp.store.reads.workspaces import WorkspaceCard
 from webapp.web.shown import PULLING_STEP, STEPS, State, duration, parse_moment, state_of
 from webapp.web.words import gettext
 
+WITH_STEPS = (Phase.PULLING, Phase.STARTING, Phase.MOVING, Phase.FAILED)
 LOOKS = {"waiting": "", "running": "now", "done": "done", "failed": "bad", "skipped": "skipped"}
 SAID = {"waiting": N_("waiting"), "running": N_("now"), "done": N_("done"), "failed": N_("failed"),
         "skipped": N_("skipped")}
@@ -42,7 +43,7 @@ class Status:
             can_start=card.desired == Desired.STOPPED or (wanted and settled),
             can_stop=wanted and not settled,
             can_remove=card.desired != Desired.REMOVED,
-            shows_steps=wanted and not is_up and card.phase in (Phase.PULLING, Phase.STARTING, Phase.FAILED),
+            shows_steps=wanted and not is_up and card.phase in WITH_STEPS,
         )
 
 
@@ -59,6 +60,14 @@ class Step:
 
 def steps(progress: Mapping[str, Any], now: datetime) -> list[Step]:
     return [_step(step, now) for step in progress.get("steps", ()) if step.get("name") in list(StepName)]
+
+
+def seconds_to_ready(progress: Mapping[str, Any]) -> float | None:
+    """From the first step's begin to ready; None while it is not, and for a launch nobody timed."""
+    by_name = {step.get("name"): step for step in progress.get("steps", ())}
+    ready = parse_moment(by_name.get(StepName.READY, {}).get("ended_at"))
+    begun = [moment for step in by_name.values() if (moment := parse_moment(step.get("started_at")))]
+    return (ready - min(begun)).total_seconds() if ready and begun else None
 
 
 def _step(step: Mapping[str, Any], now: datetime) -> Step:

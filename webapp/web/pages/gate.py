@@ -55,6 +55,9 @@ def sign_in() -> tuple[str, int] | AnyResponse:
 
 @blueprint.post("/sign-out")
 def sign_out() -> AnyResponse:
+    if visitor():
+        with writing() as db:
+            people.end_sessions(db, actor(), now=now())
     end_session()
     return redirect(url_for("gate.sign_in_form"), code=303)
 

@@ -19,7 +19,7 @@ from webapp.web.context import actor, here, member, now, reading, writing
 from webapp.web.forms import Form
 from webapp.web.guards import allow_form_to
 from webapp.web.shown import reason
-from webapp.web.status import Status, steps
+from webapp.web.status import Status, seconds_to_ready, steps
 from webapp.web.words import gettext
 
 blueprint = Blueprint("workspace", __name__, url_prefix="")
@@ -117,7 +117,8 @@ def _facts(page: WorkspacePage) -> dict[str, Any]:
     return {
         "page": page, "card": card, "status": status, "log": log, "way": _way(page), "now": now(),
         "is_mine": card.owner_id == member().id, "home": f"/home/{card.owner_username}",
-        "steps": steps(card.progress, now()) if status.shows_steps else [],
+        "steps": steps(card.progress, now()) if status.shows_steps or status.is_up else [],
+        "seconds_to_ready": seconds_to_ready(card.progress) if status.is_up else None,
         "every": 1 if status.is_busy or log.is_coming else 5,
     }
 
