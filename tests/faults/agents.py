@@ -1,4 +1,4 @@
-"""The agent as a process of its own, which a test may kill."""
+"""The agent and the web as processes of their own, which a test may kill."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from faults.waiting import until
@@ -15,17 +15,18 @@ from faults.waiting import until
 ROOT = Path(__file__).parents[2]
 PLAIN = ("-m", "webapp.cli.agent_process")                          # what `berth up` starts
 CRASHING = (str(Path(__file__).with_name("crashing_agent.py")),)    # the same, with a wrapper around the engine
+WEB = ("-c", "from webapp.cli.root import main; main()", "web")
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 
 
-class Agent:
-    """One agent process. Its log goes to a file, so that nobody has to read a pipe."""
+class Process:
+    """One of them. Its log goes to a file, so that nobody has to read a pipe."""
 
     def __init__(
-        self, environment: Mapping[str, str], log: Path, *, entry: Sequence[str] = PLAIN, prefix: Sequence[str] = (),
+        self, entry: Sequence[str], environment: Mapping[str, str], log: Path, *, prefix: Sequence[str] = (),
     ) -> None:
-        """`prefix`: a command line that runs another one, such as nsenter."""
+        """`entry`: arguments for Python.   `prefix`: a command line that runs another one, such as nsenter."""
         self.log = log
         self._skip = log.stat().st_size if log.exists() else 0
         with log.open("ab") as out:
@@ -41,13 +42,13 @@ class Agent:
     def is_alive(self) -> bool:
         return self._process.poll() is None
 
-    def wait_started(self) -> None:
-        until(lambda: "agent.started" in self.said() or not self.is_alive, seconds=START_SECONDS, what=self.said)
-        assert self.is_alive, f"the agent ended with {self._process.returncode}:\n{self.said()}"
+    def wait_started(self, sign: Callable[[], bool]) -> None:
+        until(lambda: sign() or not self.is_alive, seconds=START_SECONDS, what=self.said)
+        assert self.is_alive, f"it ended with {self._process.returncode}:\n{self.said()}"
 
     def wait_dead(self, seconds: float = 60.0) -> int:
         """Its exit status."""
-        until(lambda: not self.is_alive, seconds=seconds, what=lambda: f"the agent's end:\n{self.said()[-3000:]}")
+        until(lambda: not self.is_alive, seconds=seconds, what=lambda: f"its end:\n{self.said()[-3000:]}")
         return self._process.returncode
 
     def kill(self) -> None:
@@ -73,4 +74,4 @@ class Agent:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
             self._process.wait()
-            raise AssertionError(f"the agent did not stop:\n{self.said()[-3000:]}") from None
+            raise AssertionError(f"it did not stop:\n{self.said()[-3000:]}") from None

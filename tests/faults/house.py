@@ -17,9 +17,10 @@ from typing import Any
 
 import docker
 import parts
+import requests
 
 from faults import agents
-from faults.agents import Agent
+from faults.agents import Process
 from faults.namespaces import inside
 from faults.ports import block_of_ports
 from faults.sshkeys import KeyPair, new_key
@@ -32,6 +33,8 @@ from webapp.settings import Settings, house_rules, load_settings
 from webapp.store.migrate import upgrade
 from webapp.store.session import Store
 from webapp.store.tables import Image, Role
+
+PASSWORD = "correct horse battery"      # of everybody in a test
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,8 @@ class House:
         self.environment = self._environment(url or ground.url, ports, settings or {})
         self.settings: Settings = load_settings(self.environment)
         self.store = Store(self.settings.database_url)
-        self.agent: Agent | None = None
+        self.agent: Process | None = None
+        self.web: Process | None = None
         upgrade(self.store)
         with self.store.write() as session:
             hosts.ensure_local(session, name="local", engine_url=self.settings.engine_url, now=now())
@@ -92,7 +96,7 @@ class House:
         key = new_key(self.folder / f"key-{username}")
         with self.store.write() as session:
             row = people.create_member(session, Actor.house(), username=username, display_name=username.title(),
-                                       password="correct horse battery", role=role, now=now())
+                                       password=PASSWORD, role=role, now=now())
             actor = Actor(row.id, is_admin=role is Role.ADMIN)
             keys.add_keys(session, actor, member_id=row.id, text=key.public, title="test", now=now())
         return Person(row.id, username, row.uid, actor, key)
@@ -112,14 +116,27 @@ class House:
             row = workspaces.launch(session, owner.actor, request, house=self.rules, now=now(), new_secrets=new_secrets)
         return Workspace(self, owner, row.id)
 
-    # -- the agent
+    # -- its processes
 
-    def start_agent(self, *, entry: Sequence[str] = agents.PLAIN, **more: str) -> Agent:
+    def start_agent(self, *, entry: Sequence[str] = agents.PLAIN, **more: str) -> Process:
         """`more`: variables for this one, without the prefix BERTH_TEST_."""
         environment = {**self.environment, **{f"BERTH_TEST_{key.upper()}": value for key, value in more.items()}}
-        self.agent = Agent(environment, self.folder / "agent.log", entry=entry, prefix=self.ground.prefix)
-        self.agent.wait_started()
-        return self.agent
+        agent = Process(entry, environment, self.folder / "agent.log", prefix=self.ground.prefix)
+        self.agent = agent
+        agent.wait_started(lambda: "agent.started" in agent.said())
+        return agent
+
+    def start_web(self) -> Process:
+        """At `settings.url`."""
+        self.web = Process(agents.WEB, self.environment, self.folder / "web.log")
+        self.web.wait_started(self._web_answers)
+        return self.web
+
+    def _web_answers(self) -> bool:
+        try:
+            return requests.get(f"{self.settings.url}/healthz", timeout=5).ok
+        except requests.ConnectionError:
+            return False
 
     def stop_agent(self) -> None:
         if self.agent is not None:
@@ -131,7 +148,9 @@ class House:
 
     def close(self) -> None:
         with contextlib.closing(self.store):
-            self.stop_agent()
+            for process in (self.agent, self.web):
+                if process is not None:
+                    process.stop()
 
     # -- what of this instance is on the engine
 
@@ -151,8 +170,9 @@ class House:
     def _environment(self, url: str, ports: tuple[int, int], settings: Mapping[str, str]) -> dict[str, str]:
         state = self.folder / "state"
         state.mkdir(mode=0o750)
-        own = {"STATE_DIR": str(state), "ENGINE": url, "INSTANCE": self.instance, "PORTS": f"{ports[0]}-{ports[1]}",
-               **settings}
+        own = {"STATE_DIR": str(state), "ENGINE": url, "INSTANCE": self.instance,
+               "PORTS": f"{ports[0]}-{ports[1] - 1}", "LISTEN": f"127.0.0.1:{ports[1]}",
+               "URL": f"http://localhost:{ports[1]}", **settings}
         foreign = {key: value for key, value in os.environ.items()
                    if not key.startswith("BERTH_") or key.startswith("BERTH_TEST_")}
         return {**foreign, **{f"BERTH_{key}": value for key, value in own.items()}}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from faults import agents, standin
-from faults.agents import Agent
+from faults.agents import Process
 from faults.conftest import MakeHouse
 from faults.crashing_agent import KILLED
 from faults.house import House, Person
@@ -51,7 +51,7 @@ class Scene:
     launched: int = 0
 
     @property
-    def agent(self) -> Agent:
+    def agent(self) -> Process:
         assert self.house.agent is not None
         return self.house.agent
 
