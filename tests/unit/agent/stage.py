@@ -84,15 +84,15 @@ class Stage:
 
     # -- the agent
 
-    def take_over(self, engine: Engine | None = None) -> HostContext:
-        """A new agent, with its own epoch; `engine` = what it works on instead of the twin itself."""
+    def take_over(self, engine: Engine | None = None, store: Store | None = None) -> HostContext:
+        """A new agent, with its own epoch. `engine`, `store`: what it works on instead of the stage's own."""
         with self.store.write() as session:
             epoch = observations.next_epoch(session, now=self.clock.now())
         self.context = HostContext(
-            host_id=self.cast.host_id, host_name=HOST, engine=engine or self.engine, store=self.store,
-            instance=INSTANCE, epoch=epoch, house=self.house, volume_roots=(Path("/srv/berth-roots"),),
-            bind_address="127.0.0.1", now=self.clock.now, monotonic=self.clock.monotonic, sleep=self._sleep,
-            probe=self._answers,
+            host_id=self.cast.host_id, host_name=HOST, engine=engine or self.engine,
+            store=store or self.store, instance=INSTANCE, epoch=epoch, house=self.house,
+            volume_roots=(Path("/srv/berth-roots"),), bind_address="127.0.0.1", now=self.clock.now,
+            monotonic=self.clock.monotonic, sleep=self._sleep, probe=self._answers,
         )
         self.loop = HostLoop(self.context, Event(), self.hands)
         return self.context
@@ -107,10 +107,13 @@ class Stage:
         raise AssertionError(f"no rest after {passes} passes: {self.hands.submitted}")
 
     def live(self, seconds: float) -> None:
-        """Passes as the loop's thread would make them, for so long."""
+        """Passes as the loop's thread makes them, for so long: at once when work was done, else when one is due."""
         end = self.clock.now() + timedelta(seconds=seconds)
         while self.clock.now() < end:
-            self.clock.sleep(min(self.loop.one_pass(), 1.0))
+            self.hands.submitted.clear()
+            pause = self.loop.one_pass()
+            left = max(0.0, (end - self.clock.time).total_seconds())
+            self.clock.sleep(0.0 if self.hands.submitted else min(pause, left))
         self.settle()
 
     def work_on(self, workspace: Workspace, context: HostContext | None = None) -> None:

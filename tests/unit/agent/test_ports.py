@@ -93,7 +93,7 @@ class TestFirstStart:
     def test_range_full_of_strangers_fails_with_that_reason(self, stage: Stage) -> None:
         stage.engine.taken_ports.update(range(20000, 21000))
         workspace = stage.launch()
-        stage.live(40)
+        stage.settle()
         assert stage.said(workspace) == "All ports of the range on gpu1 are taken."
 
     def test_removal_while_the_port_was_found_taken_leaves_no_claim(self, stage: Stage) -> None:

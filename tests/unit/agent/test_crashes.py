@@ -1,0 +1,154 @@
+"""kill -9 at every moment of every flow: the next agent finishes what was begun, and nothing is there twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, cast
+
+import pytest
+
+from agent.faults import Crash, MomentousEngine, MomentousStore, Moments, crash
+from agent.stage import Stage, check, check_at_rest
+from webapp.domain.container import File
+from webapp.domain.workspace import Phase
+from webapp.store.tables import Workspace
+
+INSTALLED = File("/opt/berth/py/installed", 0o644, 10000, 10000, b"with pip")
+
+
+def launched(stage: Stage, name: str) -> Workspace:
+    return stage.launch(name=name)
+
+
+def started(stage: Stage, name: str) -> Workspace:
+    workspace = stopped(stage, name)
+    stage.start(workspace)
+    return workspace
+
+
+def stopped(stage: Stage, name: str) -> Workspace:
+    workspace = stopping(stage, name)
+    stage.settle()
+    return workspace
+
+
+def stopping(stage: Stage, name: str) -> Workspace:
+    workspace = stage.running(name=name)
+    stage.engine.put(stage.name(workspace), [INSTALLED])
+    stage.stop(workspace)
+    return workspace
+
+
+def removing(stage: Stage, name: str) -> Workspace:
+    workspace = stage.running(name=name)
+    stage.remove(workspace)
+    return workspace
+
+
+def moving(stage: Stage, name: str) -> Workspace:
+    workspace = stopped(stage, name)
+    stage.engine.taken_ports.add(stage.ports(workspace)["ssh"])
+    stage.start(workspace)
+    return workspace
+
+
+def launched_on_a_taken_port(stage: Stage, name: str) -> Workspace:
+    workspace = stage.launch(name=name)
+    stage.engine.taken_ports.add(stage.ports(workspace)["ssh"])
+    return workspace
+
+
+def ended_in_a_crash(stage: Stage, name: str) -> Workspace:
+    workspace = stage.running(name=name)
+    stage.engine.put(stage.name(workspace), [INSTALLED])
+    stage.engine.end(stage.name(workspace), 1)
+    return workspace
+
+
+Begin = Callable[[Stage, str], Workspace]
+FLOWS: dict[Begin, tuple[Phase, int]] = {       # how it begins: where it ends, how many moments it has at least
+    launched: (Phase.RUNNING, 10),
+    launched_on_a_taken_port: (Phase.RUNNING, 15),
+    stopping: (Phase.STOPPED, 5),
+    started: (Phase.RUNNING, 7),
+    removing: (Phase.REMOVED, 9),
+    moving: (Phase.RUNNING, 15),
+    ended_in_a_crash: (Phase.RUNNING, 7),
+}
+soak = pytest.mark.soak
+
+
+def run_into(stage: Stage, workspace: Workspace, moments: Moments) -> None:
+    """An agent works on it until it rests or dies."""
+    engine, store = MomentousEngine(stage.engine, moments), MomentousStore(stage.store, moments)
+    context = stage.take_over(engine=cast(Any, engine), store=cast(Any, store))
+    stage.work_on(workspace, context)
+    if stage.row(workspace).next_try_at is not None:
+        stage.clock.sleep(5)
+        stage.work_on(workspace, context)
+
+
+def finish(stage: Stage, workspace: Workspace) -> None:
+    stage.settle()
+    if stage.row(workspace).next_try_at is not None:
+        stage.live(6)
+
+
+@pytest.mark.parametrize("begin", [pytest.param(begin, marks=[soak] if begin is launched_on_a_taken_port else [])
+                                   for begin in FLOWS])
+def test_killed_at_any_moment(stage: Stage, begin: Begin) -> None:
+    """F2, F3"""
+    at, came, (end, least) = 0, True, FLOWS[begin]
+    while came:
+        at += 1
+        workspace, moments = begin(stage, f"run-{at}"), Moments(at, crash)
+        with suppress(Crash):
+            run_into(stage, workspace, moments)
+        came = moments.came
+        check(stage)
+        stage.take_over()
+        finish(stage, workspace)
+        _assert_ended(stage, workspace, end)
+        stage.remove(workspace)
+        stage.settle()
+        check_at_rest(stage)
+    assert at > least, "the flow has fewer moments than it should"
+
+
+def _assert_ended(stage: Stage, workspace: Workspace, end: Phase) -> None:
+    row = stage.row(workspace)
+    assert row.phase == end
+    check_at_rest(stage)
+    if end is Phase.RUNNING:
+        assert set(stage.steps(workspace).values()) == {"done"}
+    mine = [one for one in stage.machine.containers.values() if one.spec.labels["berth.workspace"] == workspace.id]
+    if stage.engine.calls and end is not Phase.REMOVED and row.generation > 1:
+        kept = [stage.engine.read_file(container.name, INSTALLED.path) for container in mine]
+        assert kept == [INSTALLED.content], "what was installed is gone"
+
+
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=soak)])
+@pytest.mark.parametrize("begin", FLOWS)
+def test_held_up_at_any_moment_while_another_agent_does_the_work(stage: Stage, begin: Begin, stride: int) -> None:
+    """The lock keeps two agents apart; where it fails, the older one does one more deed at most, and it is undone."""
+    at, came = 1, True
+    while came:
+        workspace = begin(stage, f"run-{at}")
+        moments = Moments(at, lambda: another_agent(stage, workspace))  # noqa: B023 - called within this round
+        run_into(stage, workspace, moments)
+        at, came = at + stride, moments.came
+        stage.take_over()
+        finish(stage, workspace)
+        check_at_rest(stage)
+        stage.remove(workspace)
+        finish(stage, workspace)
+        check_at_rest(stage)
+
+
+def another_agent(stage: Stage, workspace: Workspace) -> None:
+    """Takes over and does all there is to do; then the one that was held up goes on."""
+    held_up = stage.loop, stage.context
+    stage.take_over()
+    finish(stage, workspace)
+    stage.loop, stage.context = held_up
