@@ -20,22 +20,22 @@ class Crash(BaseException):
 class Moments:
     """Counts the moments between which an agent does something: around each deed on the engine, after each commit.
 
-    `act` is called at the moment with the number `at`. Looks at the engine are no moments: they change nothing.
+    `act` is called at the moment with the number `at`; 0 = never. Looks at the engine change nothing: no moments.
     """
 
     def __init__(self, at: int, act: Callable[[], None]) -> None:
         self._at, self._act = at, act
-        self._reached = 0
+        self.reached = 0
         self.came = False
 
     def pass_by(self) -> None:
-        self._reached += 1
-        if self._reached == self._at:
+        self.reached += 1
+        if self.reached == self._at:
             self.came = True
             self._act()
 
 
-def crash() -> None:
+def die() -> None:
     raise Crash
 
 

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from agent.faults import Crash, MomentousEngine, MomentousStore, Moments, crash
+from agent.faults import Crash, MomentousEngine, MomentousStore, Moments, die
 from agent.stage import Stage, check, check_at_rest
 from webapp.domain.container import File
 from webapp.domain.workspace import Phase
@@ -102,7 +102,7 @@ def test_killed_at_any_moment(stage: Stage, begin: Begin) -> None:
     at, came, (end, least) = 0, True, FLOWS[begin]
     while came:
         at += 1
-        workspace, moments = begin(stage, f"run-{at}"), Moments(at, crash)
+        workspace, moments = begin(stage, f"run-{at}"), Moments(at, die)
         with suppress(Crash):
             run_into(stage, workspace, moments)
         came = moments.came

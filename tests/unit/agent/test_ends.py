@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from agent.faults import Crash, MomentousEngine, Moments, die
 from agent.stage import Stage, check_at_rest
 from webapp.domain.workspace import Health, Phase, Service
 from webapp.engines.fake_state import FakeContainer
@@ -66,6 +67,19 @@ class TestByHand:
     def stop_once(self, stage: Stage, workspace: Workspace) -> None:
         stage.on_sleep = lambda: None
         stage.engine.end(stage.name(workspace), 143, by_hand=True)
+
+    def test_stopped_by_hand_after_the_agent_that_started_it_died_stays_stopped(self, stage: Stage) -> None:
+        """Its start was never written down; the next agent does that before it waits."""
+        workspace = stage.launch()
+        context = stage.take_over(engine=cast(Any, MomentousEngine(stage.engine, Moments(6, die))))
+        with pytest.raises(Crash):
+            stage.work_on(workspace, context)
+        assert (stage.containers()[0].is_up, stage.row(workspace).observed_generation) == (True, 0)
+        stage.take_over()
+        stage.silent = {Service.SSH}
+        stage.on_sleep = lambda: self.stop_once(stage, workspace)
+        stage.settle()
+        assert_rests(stage, workspace, Phase.STOPPED)
 
     def test_docker_restart_by_hand_changes_nothing(self, stage: Stage, workspace: Workspace) -> None:
         before = stage.row(workspace).started_at

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
+from agent.faults import MomentousStore, Moments
 from agent.stage import IMAGE, Stage, check, check_at_rest
 from webapp.domain.container import ImageFacts, PullProgress
 from webapp.domain.workspace import Health, Phase, Service
@@ -156,10 +157,13 @@ class TestPull:
             yield PullProgress(tenth, seconds * 10)
 
     def test_progress_is_shown_and_written_at_most_once_a_second(self, stage: Stage, far_image: ImageFacts) -> None:
-        workspace = stage.launch()
-        shown: set[int] = set()
+        workspace, shown = stage.launch(), set()
+        commits = Moments(0, lambda: None)
+        stage.take_over(store=cast(Any, MomentousStore(stage.store, commits)))
+        written: list[int] = []
 
         def look(second: int) -> None:
+            written.append(commits.reached)
             row = stage.row(workspace)
             assert row.phase == Phase.PULLING
             shown.add(row.progress["steps"][0]["done_bytes"])
@@ -167,7 +171,8 @@ class TestPull:
         stage.machine.pull_script = self.slow(stage, 6, at=look)  # type: ignore[assignment]
         stage.settle()
 
-        assert 4 <= len(shown) <= 7
+        assert len(shown) == 6
+        assert written[-1] - written[0] == 5
         assert stage.row(workspace).phase == Phase.RUNNING
 
     @pytest.mark.parametrize(("wish", "phase"), [(Stage.stop, Phase.STOPPED), (Stage.remove, Phase.REMOVED)])

@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from agent.faults import Crash, MomentousEngine, MomentousStore, Moments, crash
+from agent.faults import Crash, MomentousEngine, MomentousStore, Moments, die
 from agent.stage import Stage, check, check_at_rest, make_fast
 from webapp.domain.house import HouseRules
 from webapp.domain.workspace import Service
@@ -79,7 +79,7 @@ class Story(RuleBasedStateMachine):
     def crash(self, at: int, which: int, wish: Any) -> None:
         self.wish(which, wish)
         with suppress(Crash):
-            self._pass_with(Moments(at, crash))
+            self._pass_with(Moments(at, die))
         self.stage.take_over()
 
     @rule(at=moment, which=which, wishes=st.tuples(wishes, wishes))

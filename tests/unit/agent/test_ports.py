@@ -206,8 +206,10 @@ class TestMove:
         assert image_of(workspace, 2) in stage.machine.images
         later = replace(INSTALLED, path="/opt/berth/py/later")
         stage.engine.put(stage.name(workspace), [later])
+        stage.forget_calls()
         stage.live(6)
         assert stage.engine.read_file(stage.name(workspace, 2), later.path) == later.content
+        assert stage.deeds()[0] == f"remove_image {image_of(workspace, 2)}", "the old one would stay without a name"
 
     def test_container_removed_by_hand_comes_back_from_its_last_private_image(self, stage: Stage) -> None:
         workspace = moved(stage)
@@ -245,6 +247,15 @@ class TestMove:
         check(stage)
         stage.live(30)
         assert stage.row(workspace).phase == Phase.RUNNING
+        check_at_rest(stage)
+
+    def test_silence_at_the_removal_of_the_old_one_is_no_trouble_of_the_new_one(self, stage: Stage) -> None:
+        workspace = moved(stage)
+        stage.engine.fail_next("remove", SILENCE)
+        stage.start(workspace)
+        stage.settle()
+        assert (stage.row(workspace).phase, stage.row(workspace).reason) == (Phase.RUNNING, None)
+        stage.live(6)
         check_at_rest(stage)
 
     def test_stop_during_a_move_wins(self, stage: Stage) -> None:

@@ -13,7 +13,7 @@ from webapp.agent.desk import Desk, Stale
 from webapp.agent.reconciler import SILENT_PASS_SECONDS
 from webapp.domain.operation import OperationKind, OperationState
 from webapp.domain.workspace import Health, Phase
-from webapp.errors import EngineRejected
+from webapp.errors import EngineRejected, PortTaken
 from webapp.services import observations, operations
 from webapp.store.tables import AgentState, Host, Workspace
 
@@ -166,6 +166,23 @@ class TestReplacedAgent:
         assert [deed.split()[0] for deed in stage.deeds()] == ["create"]
         stage.settle()
         assert stage.row(workspace).phase == Phase.RUNNING
+        check_at_rest(stage)
+
+    def test_it_claims_no_port(self, stage: Stage) -> None:
+        """Held up in a start; meanwhile the workspace was removed, and what it finds taken is somebody else's."""
+        workspace, old = stage.launch(), stage.context
+        start = stage.engine.start
+
+        def removed_meanwhile(name: str) -> None:
+            stage.engine.start = start  # type: ignore[method-assign]
+            stage.take_over()
+            stage.remove(workspace)
+            stage.settle()
+            raise PortTaken(host="gpu1", port=20000, detail="port is already allocated")
+
+        stage.engine.start = removed_meanwhile  # type: ignore[method-assign]
+        stage.work_on(workspace, old)
+        assert stage.ports(workspace) == {}
         check_at_rest(stage)
 
     def test_it_says_nothing_about_the_host(self, stage: Stage) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from agent.stage import Stage, check, check_at_rest
+from webapp.agent.desk import Desk, Stale
 from webapp.domain.workspace import Phase, Service
 from webapp.errors import Conflict, EngineRejected, EngineUnreachable
 from webapp.services import workspaces
@@ -181,6 +182,19 @@ class TestRemove:
         stage.remove(first)
         stage.settle()
         assert not ports & set(stage.ports(stage.running(name="run-2")).values())
+
+
+def test_record_for_an_older_wish_is_refused(stage: Stage) -> None:
+    workspace = stage.running()
+    desk = Desk.open(stage.context, workspace.id)
+    assert desk is not None
+    stage.stop(workspace)
+    assert not desk.record_if_current(phase=Phase.FAILED)
+    with pytest.raises(Stale):
+        desk.record(phase=Phase.FAILED)
+    with pytest.raises(Stale):
+        desk.reload()
+    assert stage.row(workspace).phase == Phase.RUNNING
 
 
 def test_double_clicks_from_many_tabs_end_as_the_last_accepted(stage: Stage) -> None:
