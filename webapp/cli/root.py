@@ -23,6 +23,7 @@ COMMANDS = {
     "team": "Teams: add, list, join, leave.",
     "volume": "Team volumes: add, list, remove.",
     "image": "Images to launch from: add, list, prepare, withdraw.",
+    "simulate": "Simulated GPUs for demos and tests: init, show, load, fault, heal.",
 }
 
 PRIVATE = 0o027     # what a command makes in the state folder is nobody else's business

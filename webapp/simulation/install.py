@@ -1,0 +1,86 @@
+"""Puts the stand-ins where the agent, a container or an engine finds them."""
+
+from __future__ import annotations
+
+import io
+import os
+import shlex
+import sys
+import tempfile
+import zipfile
+from pathlib import Path
+
+from webapp.domain.container import FolderMount
+from webapp.simulation import nvidia_smi, toolkit
+from webapp.simulation.nvidia_smi.reading import CONTAINER_STATE
+
+CONTAINER_PROGRAM = "/usr/bin/nvidia-smi"       # where the real toolkit puts the real one
+STATE_NAME = Path(CONTAINER_STATE).name         # of the state file in its folder
+PROGRAM_NAME = "nvidia-smi"
+
+_MAIN = "import sys\nfrom nvidia_smi.program import main\nsys.exit(main(sys.argv[1:]))\n"
+_LONG_AGO = (1980, 1, 1, 0, 0, 0)               # the least that a zip file can say: the same bytes on every day
+_EXECUTABLE = 0o755
+
+
+def program_bytes() -> bytes:
+    """nvidia-smi as one file: a zip archive that python3 runs, the same bytes for the same code."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as into:     # stored, not deflated: a Python without zlib reads it too
+        into.writestr(zipfile.ZipInfo("__main__.py", _LONG_AGO), _MAIN)
+        for source in sorted(Path(nvidia_smi.__file__).parent.glob("*.py")):
+            into.writestr(zipfile.ZipInfo(f"nvidia_smi/{source.name}", _LONG_AGO), source.read_bytes())
+    return b"#!/usr/bin/env python3\n" + archive.getvalue()
+
+
+def install_program(folder: Path) -> Path:
+    """`folder`/nvidia-smi, for a container: mount it, or copy it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    return _place(folder / PROGRAM_NAME, program_bytes())
+
+
+def install_host(folder: Path, state_file: Path) -> Path:
+    """`folder`/nvidia-smi, for a host: it shows all cards of `state_file`. Put the folder first on PATH, or run it."""
+    program = _place(folder / f".{PROGRAM_NAME}.pyz", program_bytes())
+    return _place(folder / PROGRAM_NAME, _wrapper(program, "--simulated-state", state_file))
+
+
+def install_toolkit(bin_folder: Path, state_file: Path, log_file: Path) -> Path:
+    """`bin_folder`/nvidia-container-runtime-hook. A dockerd that has the folder on its PATH when it starts takes device
+    requests for GPUs from then on.
+
+    `log_file` gets a line for each container: toolkit.handed_out reads them.
+    """
+    bin_folder.mkdir(parents=True, exist_ok=True)
+    program = _place(bin_folder / f".{PROGRAM_NAME}.pyz", program_bytes())
+    return _place(bin_folder / toolkit.HOOK_NAME, _wrapper(
+        Path(toolkit.__file__), "--state", state_file, "--log", log_file, "--program", program))
+
+
+def container_mounts(state_file: Path) -> tuple[FolderMount, FolderMount]:
+    """What a container needs to see simulated cards on an engine that has no toolkit: read-only, and live.
+
+    The cards are those of its NVIDIA_VISIBLE_DEVICES. `state_file` is called STATE_NAME, in a folder that holds nothing
+    else; the program is put beside it.
+    """
+    program = install_program(state_file.parent)
+    return (FolderMount(str(state_file.parent), str(Path(CONTAINER_STATE).parent), read_only=True),
+            FolderMount(str(program), CONTAINER_PROGRAM, read_only=True))
+
+
+def _wrapper(program: Path, *arguments: str | Path) -> bytes:
+    """-I -S: neither the environment of whoever runs it nor installed packages change what it does."""
+    words = [sys.executable, "-I", "-S", str(program.resolve()), *(str(word) for word in arguments)]
+    return f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'.encode()
+
+
+def _place(path: Path, content: bytes) -> Path:
+    """Left alone when it is there with that content: a file that runs, or is mounted, keeps its inode."""
+    if path.is_file() and path.read_bytes() == content:
+        return path
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.NamedTemporaryFile(dir=path.parent, prefix=".", delete=False) as new:
+        new.write(content)
+    os.chmod(new.name, _EXECUTABLE)
+    os.replace(new.name, path)
+    return path

@@ -1,0 +1,89 @@
+"""The state file as this process may see it: where it is, when the driver answers, and which cards are shown."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any
+
+from .tables import FAILURES
+
+CONTAINER_STATE = "/usr/lib/simulated-gpus/state.json"
+
+
+class Refused(Exception):
+    """The real one would print this on standard output and end with that code."""
+
+    def __init__(self, code: int, text: str) -> None:
+        super().__init__(text)
+        self.code, self.text = code, text
+def state_and_visible(options: dict[str, str]) -> tuple[str, str]:
+    """Path of the state file, and the cards to show as NVIDIA_VISIBLE_DEVICES names them."""
+    given = options.get("--simulated-state")
+    if given:
+        return given, "all"
+    path = os.environ.get("SIMULATED_GPUS_STATE", CONTAINER_STATE)
+    asked = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
+    if path != CONTAINER_STATE:
+        return path, asked
+    try:
+        with open("/proc/1/environ", "rb") as file:
+            lines = file.read().decode(errors="replace").split("\0")
+    except OSError:     # another user's process: what is left is this one's own environment
+        return path, asked
+    values = [line.partition("=")[2] for line in lines if line.startswith("NVIDIA_VISIBLE_DEVICES=")]
+    return path, values[-1] if values else ""       # the engine appends its own to the image's: the last one counts
+
+
+def awake(path: str, parent: int) -> dict[str, Any]:
+    """The state, once it no longer says that the driver hangs. Ends with its parent, so that nothing is left hanging.
+
+    Raises: Refused: no state, which is a machine without a driver.
+    """
+    state = _read(path)
+    fault = state["host"]["fault"]
+    if fault == "slow":
+        time.sleep(3)
+    if fault == "stuck":
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    while fault in ("hang", "stuck"):
+        time.sleep(0.1)
+        if os.getppid() != parent:
+            raise Refused(255, "")
+        state = _read(path)
+        fault = state["host"]["fault"]
+    return state
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        with open(path, encoding="utf-8") as file:
+            state: dict[str, Any] = json.load(file)
+        return state
+    except (OSError, ValueError) as error:
+        sys.stderr.write(f"simulated nvidia-smi: {error}\n")
+        raise Refused(*FAILURES["no-driver"]) from error
+def shown(state: dict[str, Any], visible: str, wanted: str | None) -> list[dict[str, Any]]:
+    """The cards to show, each with `index` and `count`; those before a lost one and behind it keep their numbers.
+
+    Raises: Refused: none.
+    """
+    names = visible.split(",")
+    cards = []
+    for number, card in enumerate(state["cards"]):
+        slices = [part for part in card["slices"] if part["uuid"] in names]
+        if card["fault"] == "gone":
+            continue
+        if "all" in names or card["uuid"] in names or str(number) in names:
+            cards.append(dict(card))
+        elif slices:
+            cards.append(dict(card, slices=slices))
+    for index, card in enumerate(cards):
+        card.update(index=index, count=len(cards))
+    cards = [card for card in cards if wanted in (None, str(card["index"]), card["uuid"], card["bus_id"])]
+    if not cards:
+        raise Refused(*FAILURES["no-devices"])
+    return cards
