@@ -34,6 +34,7 @@ from webapp.gpus.parse.topology import TopologyTable
 
 _PCI = re.compile(r"([0-9A-F]{4,8}):([0-9A-F]{2}):([0-9A-F]{2})\.([0-9A-F])")
 MOST_MESSAGES = 20
+MOST_CARDS = 512            # more is garbage, and pairs of it are compared
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,9 +46,9 @@ class _Card:
 def merge(
     listing: Listing, rows: GpuRows, report: Report, topology: TopologyTable, *, trouble: InventoryTrouble | None
 ) -> Inventory:
-    cards = _joined(listing.cards, rows.cards)
+    cards = _joined(listing.cards[:MOST_CARDS], rows.cards[:MOST_CARDS])
     cards = _with_report(cards, report) if cards else _of_report(report)
-    failures = device_failures((*listing.stray, *rows.stray))
+    failures = device_failures((*listing.stray, *rows.stray))[:MOST_CARDS]
     driver = next((card.facts.driver_version for card in cards if card.facts.driver_version), report.driver_version)
     cuda = cells.text(report.cuda_version)
     seen = [_gpu(card, driver, cuda) for card in cards]
@@ -125,7 +126,7 @@ def _slice(part: MigSlice, more: MigSlice | None) -> MigSlice:
 def _of_report(report: Report) -> list[_Card]:
     """Nothing else could be read. Positions are indexes only when no card is left out."""
     whole = report.attached_gpus == len(report.cards)
-    return [_Card(card if whole else replace(card, index=None), confirmed=True) for card in report.cards]
+    return [_Card(card if whole else replace(card, index=None), confirmed=True) for card in report.cards[:MOST_CARDS]]
 
 
 def _gpu(card: _Card, driver: str | None, cuda: str | None) -> Gpu:

@@ -47,26 +47,26 @@ def name(cell: str | None) -> str | None:
     return None if cell is None or word(cell) in NULLS else cell.strip()[:MOST_NAME]
 
 
-def whole(cell: str | None, *, least: int = 0, most: int = 2**31) -> int | None:
-    """A whole number within least and most, whatever unit follows."""
+def whole(cell: str | None, *, least: int = 0, most: int = 2**31, unit: str = "") -> int | None:
+    """A whole number within least and most, with this unit or without one."""
     figure = _number(cell)
-    if figure is None or "." in figure[0]:
+    if figure is None or "." in figure[0] or figure[1] not in ("", unit):
         return None
     number = int(figure[0])
     return number if least <= number <= most else None
 
 
 def percent(cell: str | None, *, most: int = 100) -> int | None:
-    return whole(cell, most=most)
+    return whole(cell, most=most, unit="%")
 
 
 def celsius(cell: str | None) -> int | None:
-    return whole(cell, least=-100, most=300)
+    return whole(cell, least=-100, most=300, unit="C")
 
 
 def watts(cell: str | None) -> float | None:
     figure = _number(cell)
-    number = float(figure[0]) if figure else -1.0
+    number = float(figure[0]) if figure and figure[1] in ("", "W") else -1.0
     return number if 0 <= number <= 100_000 else None
 
 

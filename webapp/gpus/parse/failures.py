@@ -25,6 +25,7 @@ _TEXTS = tuple((re.compile(pattern, re.IGNORECASE), code) for pattern, code in (
     (r"is not a valid field to query", "invalid_query_field"),
     (r"^error: option |invalid combination of input arguments|run 'nvidia-smi -h' for help", "usage_error"),
 ))
+_ANY = re.compile("|".join(f"(?:{pattern.pattern})" for pattern, _ in _TEXTS), re.IGNORECASE)
 # nvidia-smi(1), "Return value"; 9 and 12 seen with the real 550.163 on a machine without a driver.
 _EXIT_CODES = {2: "usage_error", 4: "insufficient_permissions", 9: "driver_not_loaded", 12: "nvml_library_not_found",
                15: "gpu_lost", 127: "smi_missing"}
@@ -68,7 +69,7 @@ def device_failures(lines: Iterable[str]) -> tuple[DeviceFailure, ...]:
 
 
 def is_failure(line: str) -> bool:
-    return classify(line) is not None
+    return _ANY.search(line) is not None
 
 
 def invalid_field(output: str) -> str | None:
