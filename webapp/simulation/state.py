@@ -235,8 +235,8 @@ def _write(path: Path, simulation: Simulation) -> None:
 
 
 def _from_document(document: dict[str, Any]) -> Simulation:
-    if document.get("format") != FORMAT:
-        raise ValueError(f"format {document.get('format')}, this version writes {FORMAT}")
+    if document["format"] != FORMAT:
+        raise ValueError(f"format {document['format']}, this version writes {FORMAT}")
     return Simulation(Host(**document["host"]), [_card(card) for card in document["cards"]], document["links"],
                       document["preset"])
 

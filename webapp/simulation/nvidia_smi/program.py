@@ -18,26 +18,34 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str]) -> int:
-    parent = os.getppid()
+    """Prints, and returns the exit code; with --loop-ms only once something is wrong with the host."""
+    parent, header = os.getppid(), True
     try:
-        options = _options(arguments)
-        path, visible = state_and_visible(options)
-        loop_seconds = float(options.get("--loop-ms", 0)) / 1000
-        header = True
         while True:
-            text, code = _answer(options, awake(path, parent), visible, header=header)
+            text, code, pause_seconds = answer(arguments, parent=parent, header=header)
             sys.stdout.buffer.write(text)
             sys.stdout.buffer.flush()
-            header = False
-            if not loop_seconds or code not in (0, LOST):
+            if not pause_seconds or code not in (0, LOST):
                 return code
-            time.sleep(loop_seconds)
-    except Refused as refused:
-        sys.stdout.write(refused.text)
-        return refused.code
+            header = False
+            time.sleep(pause_seconds)
     except (BrokenPipeError, KeyboardInterrupt):
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)    # nobody reads any more: nor does the flush at exit complain
         return 141
+
+
+def answer(arguments: Sequence[str], *, parent: int | None = None, header: bool = True) -> tuple[bytes, int, float]:
+    """What is printed once, the exit code, and seconds until the next time (0 = there is none).
+
+    Waits as long as the host hangs, or until `parent` is no longer the parent of this process.
+    """
+    try:
+        options = _options(arguments)
+        path, visible = state_and_visible(options)
+        text, code = _answer(options, awake(path, parent), visible, header=header)
+        return text, code, float(options.get("--loop-ms", 0)) / 1000
+    except Refused as refused:
+        return refused.text.encode(), refused.code, 0
 
 
 def _options(arguments: Sequence[str]) -> dict[str, str]:

@@ -12,6 +12,7 @@ from typing import Any
 from .tables import FAILURES
 
 CONTAINER_STATE = "/usr/lib/simulated-gpus/state.json"
+FIRST_PROCESS = "/proc/1/environ"
 
 
 class Refused(Exception):
@@ -30,7 +31,7 @@ def state_and_visible(options: dict[str, str]) -> tuple[str, str]:
     if path != CONTAINER_STATE:
         return path, asked
     try:
-        with open("/proc/1/environ", "rb") as file:
+        with open(FIRST_PROCESS, "rb") as file:
             lines = file.read().decode(errors="replace").split("\0")
     except OSError:     # another user's process: what is left is this one's own environment
         return path, asked
@@ -38,7 +39,7 @@ def state_and_visible(options: dict[str, str]) -> tuple[str, str]:
     return path, values[-1] if values else ""       # the engine appends its own to the image's: the last one counts
 
 
-def awake(path: str, parent: int) -> dict[str, Any]:
+def awake(path: str, parent: int | None) -> dict[str, Any]:
     """The state, once it no longer says that the driver hangs. Ends with its parent, so that nothing is left hanging.
 
     Raises: Refused: no state, which is a machine without a driver.
@@ -51,7 +52,7 @@ def awake(path: str, parent: int) -> dict[str, Any]:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     while fault in ("hang", "stuck"):
         time.sleep(0.1)
-        if os.getppid() != parent:
+        if parent not in (None, os.getppid()):
             raise Refused(255, "")
         state = _read(path)
         fault = state["host"]["fault"]

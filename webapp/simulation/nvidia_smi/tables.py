@@ -14,6 +14,7 @@ _DEPRECATED = "[Requested_functionality_has_been_deprecated]"
 _REASONS = ("gpu_idle=@idle", *(f"{name}=Not_Active" for name in (
     "applications_clocks_setting", "sw_power_cap", "hw_slowdown", "hw_thermal_slowdown", "hw_power_brake_slowdown",
     "sw_thermal_slowdown", "sync_boost")))
+_XML_REASONS = (*_REASONS[:-2], _REASONS[-1], _REASONS[-2])      # the one thing that both have in another order
 _ECC_PLACES = ("device_memory", "dram", "register_file", "l1_cache", "l2_cache", "texture_memory", "cbu", "sram",
                "total")
 
@@ -86,7 +87,7 @@ pci/pci_gpu_link_info/link_widths: max_link_width=16x current_link_width=16x
 pci/pci_bridge_chip: bridge_chip_type bridge_chip_fw
 pci: replay_counter=0 replay_rollover_counter=0 tx_util:KB/s=0 rx_util:KB/s=0 atomic_caps_outbound atomic_caps_inbound
 : fan_speed:%=@fan performance_state=@pstate
-clocks_event_reasons: {" ".join("clocks_event_reason_" + reason for reason in _REASONS)}
+clocks_event_reasons: {" ".join("clocks_event_reason_" + reason for reason in _XML_REASONS)}
 : sparse_operation_mode=Disabled
 fb_memory_usage: total:MiB=@memory_mib reserved:MiB=@reserved_mib used:MiB=@used_mib free:MiB=@free_mib
 bar1_memory_usage: total:MiB=131072 used:MiB=1 free:MiB=131071

@@ -93,8 +93,8 @@ def _process_rows(card: dict[str, Any], facts: dict[str, str]) -> str:
     rows = []
     for process in card["processes"]:
         told = process_facts(process, card["fault"])
-        name = told["process"] if len(told["process"]) <= 34 else "..." + told["process"][-31:]
+        name = told["process"] if len(told["process"]) <= 35 else "..." + told["process"][-32:]
         rows.append(f"| {card['index']:>4}   {plain('@gi', '', told):>3}  {plain('@ci', '', told):>3}  "
-                    f"{told['pid']:>14} {told['kind']:>6}   {name:<34} "
+                    f"{told['pid']:>14} {told['kind']:>6}   {name:<35} "
                     f"{plain('@process_mib', 'MiB', told).replace(' ', ''):>10} |\n")
     return "".join(rows)
