@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
@@ -28,6 +28,11 @@ class Card:
     memory_bytes: int | None    # bytes; None = not reported
     refusal: Reason | None      # why it is not offered: lost, faulty, quarantined, MIG parent, busy with others' work …
     claimed: bool               # a workspace holds it
+
+    @property
+    def label(self) -> str:
+        """For sentences, as gpu.Gpu.label: `GPU 3 (NVIDIA A100-SXM4-80GB)`."""
+        return f"GPU ({self.model})" if self.index is None else f"GPU {self.index} ({self.model})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,11 +131,9 @@ def place(request: CardRequest, cards: Sequence[Card], links: Links) -> Placemen
     id, then the lowest index. The order of `cards` changes nothing.
 
     Args:    cards: of all hosts that may be used, whatever their state.   links: unknown ones may be missing.
-    Raises:  ValueError: two cards with one UUID.
+    Of two offered cards with one UUID neither is placed.
     """
-    if any(number > 1 for number in Counter(card.uuid for card in cards if card.uuid is not None).values()):
-        raise ValueError("two cards with one UUID")
-    ordered = sorted(cards, key=_place_in_list)
+    ordered = sorted(_without_doubles(cards), key=_place_in_list)
     free = [card for card in ordered if why_not(card, request.model) is None]
     chosen = _named(request, free) if request.uuids else _choose(free, request.count, links)
     if len(chosen) == request.count:
@@ -143,11 +146,11 @@ def why_not(card: Card, model: str | None = None) -> Reason | None:
     if card.refusal is not None:
         return card.refusal
     if card.uuid is None:
-        return Reason("gpu_no_uuid")
+        return Reason("gpu_no_uuid", {"gpu": card.label})
     if card.claimed:
-        return Reason("gpu_taken")
+        return Reason("gpu_taken", {"gpu": card.label})
     if model is not None and card.model != model:
-        return Reason("gpu_other_model", {"model": card.model, "wanted": model})
+        return Reason("gpu_other_model", {"gpu": card.label, "wanted": model})
     return None
 
 
@@ -195,7 +198,8 @@ def _no_placement(request: CardRequest, cards: Sequence[Card], free: Sequence[Ca
 
 def _why_each(request: CardRequest, cards: Sequence[Card], on_host: Mapping[str, int]) -> Iterable[WhyNot]:
     for card in cards:
-        too_few = Reason("gpu_too_few", {"free": on_host.get(card.host_id, 0), "wanted": request.count})
+        facts = {"gpu": card.label, "free": on_host.get(card.host_id, 0), "wanted": request.count}
+        too_few = Reason("gpu_too_few", facts)
         yield WhyNot(card.uuid, card, why_not(card, request.model) or too_few)
 
 
@@ -204,7 +208,8 @@ def _why_named(request: CardRequest, cards: Sequence[Card], free: Sequence[Card]
     fitting = {card.uuid for card in _named(request, free)}
     for card in cards:
         if card.uuid in request.uuids and card.uuid not in fitting:
-            yield WhyNot(card.uuid, card, why_not(card, request.model) or Reason("gpu_other_host"))
+            elsewhere = Reason("gpu_other_host", {"gpu": card.label})
+            yield WhyNot(card.uuid, card, why_not(card, request.model) or elsewhere)
     known = {card.uuid for card in cards}
     for uuid in request.uuids:
         if uuid not in known:
@@ -253,6 +258,14 @@ def _placement(cards: Sequence[Card]) -> Placement:
 def _model_of_all(cards: Sequence[Card]) -> str | None:
     models = {card.model for card in cards}
     return models.pop() if len(models) == 1 else None
+
+
+def _without_doubles(cards: Sequence[Card]) -> Iterable[Card]:
+    """Refuses offered cards that share a UUID; a row that is refused already (a card's former host) harms nobody."""
+    offered = Counter(card.uuid for card in cards if card.refusal is None)
+    for card in cards:
+        is_double = card.uuid is not None and card.refusal is None and offered[card.uuid] > 1
+        yield replace(card, refusal=Reason("gpu_uuid_twice", {"gpu": card.label})) if is_double else card
 
 
 def _place_in_list(card: Card) -> tuple[str, bool, int, str]:
