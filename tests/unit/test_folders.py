@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import threading
 from pathlib import Path
 
 import pytest
 
-from webapp.agent.folders import refusal
+from webapp.agent.folders import refusal, refusal_in_time
 
 MEMBER = 10001
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="makes folders of other owners: needs root")
@@ -129,3 +130,27 @@ def test_swap_between_two_starts_is_seen(root: Path) -> None:
     (root / "imagenet").rmdir()
     (root / "imagenet").symlink_to("/etc")
     assert refusal(str(root / "imagenet"), [root]) is not None
+
+
+class TestInTime:
+    """F37: a network file system that hangs."""
+
+    def test_answer_is_the_refusal(self, root: Path) -> None:
+        assert refusal_in_time(str(root / "imagenet"), [root]) is None
+        assert refusal_in_time(str(root / "gone"), [root]) == f"{root / 'gone'} does not exist"
+
+    def test_folder_that_hangs_is_refused_in_time_by_one_thread(self) -> None:
+        hang, looks = threading.Event(), []
+
+        def look(folder: str, _roots: object) -> None:
+            looks.append(folder)
+            hang.wait(5)
+
+        for _ in range(3):
+            assert refusal_in_time("/srv/nfs", [], seconds=0.01, look=look) == "/srv/nfs does not answer"
+        assert looks == ["/srv/nfs"]
+        hang.set()
+
+    def test_it_is_asked_anew_once_it_answers(self) -> None:
+        assert refusal_in_time("/srv/back", [], look=lambda *_: "gone") == "gone"
+        assert refusal_in_time("/srv/back", [], look=lambda *_: None) is None

@@ -32,11 +32,12 @@ class Stale(Exception):
 
 
 class Failed(Exception):
-    """This intent cannot be fulfilled, and trying again would not help."""
+    """This intent cannot be fulfilled. `retry`: unless a moment changes it."""
 
-    def __init__(self, reason: Reason) -> None:
+    def __init__(self, reason: Reason, *, retry: bool = False) -> None:
         super().__init__(reason.code)
         self.reason = reason
+        self.retry = retry
 
 
 class Desk:

@@ -3,11 +3,45 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from webapp.domain.mounts import parse_host_folder
 from webapp.errors import InvalidInput, fill
+
+Look = Callable[[str, Sequence[Path]], str | None]
+
+DEADLINE_SECONDS = 10.0         # a network file system that hangs answers no call at all, not even with an error
+
+
+class _Question:
+    """One look at a folder. While it hangs, others who ask for the same folder wait for it too."""
+
+    def __init__(self, look: Look, folder: str, roots: Sequence[Path]) -> None:
+        self.answer: str | None = f"{folder} does not answer"
+        self._look, self._folder, self._roots = look, folder, roots
+        self.thread = threading.Thread(target=self._ask, daemon=True)
+        self.thread.start()
+
+    def _ask(self) -> None:
+        self.answer = self._look(self._folder, self._roots)
+
+
+_asking = threading.Lock()
+_asked: dict[str, _Question] = {}               # by folder
+
+
+def refusal_in_time(
+    folder: str, roots: Sequence[Path], *, seconds: float = DEADLINE_SECONDS, look: Look | None = None
+) -> str | None:
+    """`refusal`, or that the folder does not answer. At most one thread hangs on each folder."""
+    with _asking:
+        question = _asked.get(folder)
+        if question is None or not question.thread.is_alive():
+            question = _asked[folder] = _Question(look or refusal, folder, roots)
+    question.thread.join(seconds)
+    return question.answer
 
 
 def refusal(folder: str, roots: Sequence[Path]) -> str | None:

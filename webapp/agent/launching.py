@@ -65,9 +65,7 @@ def start(desk: Desk, seen: Seen, step: Start) -> Seen:
     container = _named(seen, step.name)
     if container is None:
         return Seen(desk.containers())
-    reason = refuse_start(desk.workspace, desk.context)
-    if reason is not None:
-        raise Failed(reason)
+    _refuse(refuse_start(desk.workspace, desk.context))
     if desk.wanted.phase not in (Phase.STARTING, Phase.MOVING):
         desk.record(phase=Phase.STARTING)
     _put_files(desk, container)
@@ -133,9 +131,13 @@ def write_keys(desk: Desk, name: str) -> None:
 def _check_allowed(desk: Desk) -> None:
     """Asked of the row as it is now: a pull takes minutes, and what it is for may be withdrawn meanwhile."""
     desk.reload()
-    reason = refuse_workspace(desk.workspace, desk.context)
+    _refuse(refuse_workspace(desk.workspace, desk.context))
+
+
+def _refuse(reason: Reason | None) -> None:
+    """A folder may only be late: after a restart of the machine its file system is mounted when the network is up."""
     if reason is not None:
-        raise Failed(reason)
+        raise Failed(reason, retry=reason.code == "volume_refused")
 
 
 def _keys(desk: Desk) -> tuple[str, ...]:

@@ -43,11 +43,19 @@ def _sweep_images(desk: Desk) -> None:
 
 
 def settle(desk: Desk, seen: Seen, step: Record) -> Seen:
+    if step.reason == "removed_outside" and _is_there_after_all(desk):
+        return Seen(desk.containers())
     reason = Reason(step.reason, {"host": desk.context.host_name}).as_json() if step.reason else None
     desk.record(phase=step.phase, health=Health.UNKNOWN, reason=reason, observed_generation=desk.wanted.generation,
                 next_try_at=None, failures=0)
     log.info("workspace.settled", workspace=desk.wanted.workspace_id, phase=str(step.phase))
     return seen
+
+
+def _is_there_after_all(desk: Desk) -> bool:
+    """The list lags behind by milliseconds; nobody's workspace is called gone on that alone."""
+    recorded = desk.wanted.container_id
+    return recorded is not None and desk.engine.inspect(recorded) is not None
 
 
 def clean_up(desk: Desk, seen: Seen) -> Seen:

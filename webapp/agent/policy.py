@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from webapp.agent.context import HostContext
-from webapp.agent.folders import refusal
+from webapp.agent.folders import refusal_in_time
 from webapp.domain.container import ImageFacts
 from webapp.domain.house import MIN_CPU_MILLIS, MIN_MEMORY_BYTES
 from webapp.domain.reasons import Reason
@@ -45,4 +45,4 @@ def refuse_image(reference: str, facts: ImageFacts) -> Reason | None:
 def _mount_refusal(mount: MountWanted, context: HostContext) -> str | None:
     if not mount.member_belongs:
         return f"its owner is no member of {mount.team.name} any more"
-    return refusal(mount.host_folder, context.volume_roots) if mount.host_folder is not None else None
+    return refusal_in_time(mount.host_folder, context.volume_roots) if mount.host_folder is not None else None

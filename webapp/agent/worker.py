@@ -59,7 +59,7 @@ def work_on(context: HostContext, workspace_id: str, hint: Hint | None = None) -
         except Stale:
             hint = None
         except Failed as failed:
-            return trouble.record_failure(desk, failed.reason, retry=False)
+            return trouble.record_failure(desk, failed.reason, retry=failed.retry)
         except EngineUnreachable as error:
             return trouble.record_silence(desk, error)
         except AppError as error:

@@ -99,10 +99,9 @@ def finish(stage: Stage, workspace: Workspace) -> None:
                                    for begin in FLOWS])
 def test_killed_at_any_moment(stage: Stage, begin: Begin) -> None:
     """F2, F3"""
-    at, came, (end, least) = 0, True, FLOWS[begin]
+    came, done, (end, least) = True, list[Workspace](), FLOWS[begin]
     while came:
-        at += 1
-        workspace, moments = begin(stage, f"run-{at}"), Moments(at, die)
+        workspace, moments = begin(stage, f"run-{len(done)}"), Moments(len(done) + 1, die)
         with suppress(Crash):
             run_into(stage, workspace, moments)
         came = moments.came
@@ -110,10 +109,9 @@ def test_killed_at_any_moment(stage: Stage, begin: Begin) -> None:
         stage.take_over()
         finish(stage, workspace)
         _assert_ended(stage, workspace, end)
-        stage.remove(workspace)
-        stage.settle()
-        check_at_rest(stage)
-    assert at > least, "the flow has fewer moments than it should"
+        done.append(workspace)
+    assert len(done) > least, "the flow has fewer moments than it should"
+    leave_nothing(stage, done)
 
 
 def _assert_ended(stage: Stage, workspace: Workspace, end: Phase) -> None:
@@ -132,18 +130,24 @@ def _assert_ended(stage: Stage, workspace: Workspace, end: Phase) -> None:
 @pytest.mark.parametrize("begin", FLOWS)
 def test_held_up_at_any_moment_while_another_agent_does_the_work(stage: Stage, begin: Begin, stride: int) -> None:
     """The lock keeps two agents apart; where it fails, the older one does one more deed at most, and it is undone."""
-    at, came = 1, True
+    came, done = True, list[Workspace]()
     while came:
-        workspace = begin(stage, f"run-{at}")
-        moments = Moments(at, lambda: another_agent(stage, workspace))  # noqa: B023 - called within this round
+        workspace = begin(stage, f"run-{len(done)}")
+        moments = Moments(len(done) * stride + 1, lambda: another_agent(stage, workspace))  # noqa: B023 - in this round
         run_into(stage, workspace, moments)
-        at, came = at + stride, moments.came
+        came = moments.came
         stage.take_over()
         finish(stage, workspace)
         check_at_rest(stage)
+        done.append(workspace)
+    leave_nothing(stage, done)
+
+
+def leave_nothing(stage: Stage, done: list[Workspace]) -> None:
+    for workspace in done:
         stage.remove(workspace)
-        finish(stage, workspace)
-        check_at_rest(stage)
+    stage.settle()
+    check_at_rest(stage)
 
 
 def another_agent(stage: Stage, workspace: Workspace) -> None:

@@ -103,6 +103,18 @@ class TestByHand:
         assert "removed outside Berth on gpu1" in str(stage.said(workspace))
         assert_rests(stage, workspace, Phase.STOPPED)
 
+    def test_list_that_lags_behind_takes_nothing_for_removed(self, stage: Stage, workspace: Workspace) -> None:
+        list_, lagging = stage.engine.list, [2]
+
+        def lag() -> Any:
+            lagging[0] -= 1
+            return [] if lagging[0] >= 0 else list_()
+
+        stage.engine.list = lag  # type: ignore[method-assign]
+        stage.forget_calls()
+        stage.settle()
+        assert (stage.row(workspace).phase, stage.deeds()) == (Phase.RUNNING, [])
+
     def test_removed_by_hand_before_it_was_ready_is_not_made_again(self, stage: Stage) -> None:
         workspace = stage.launch()
         stage.silent = {Service.SSH}

@@ -13,7 +13,7 @@ from agent.stage import IMAGE, Stage, check, check_at_rest
 from webapp.domain.container import ImageFacts, PullProgress
 from webapp.domain.workspace import Health, Phase, Service
 from webapp.errors import DiskFull, EngineRejected, EngineUnreachable, ImageNotFound
-from webapp.services import images, keys, people
+from webapp.services import images, keys, people, volumes
 from webapp.store.tables import Host, Workspace
 
 SILENCE = EngineUnreachable(host="gpu1", detail="timed out")
@@ -294,6 +294,20 @@ class TestTriedAgain:
         stage.settle()
         assert waits == [2, 5, 15]
         assert_failed_and_clean(stage, workspace, "disk_full")
+
+    def test_folder_that_is_mounted_late_only_delays_the_start(
+        self, stage: Stage, monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        """After a restart of the machine, before its network file systems are there."""
+        late = ["/srv/nfs/imagenet does not exist"] * 2
+        monkeypatch.setattr("webapp.agent.policy.refusal_in_time", lambda *_: late.pop() if late else None)
+        folder = stage.do(volumes.create_volume, stage.cast.carol, name="imagenet", team_id=stage.cast.team_id,
+                          host_folder="/srv/nfs/imagenet", target=None, read_only=True, roots=["/srv/nfs"])
+        workspace = stage.launch(mounts=((folder.id, True),))
+        stage.settle()
+        assert "/srv/nfs/imagenet does not exist" in str(stage.said(workspace))
+        stage.live(10)
+        assert (stage.row(workspace).phase, late) == (Phase.RUNNING, [])
 
     def test_room_that_is_made_in_time_saves_the_launch(self, stage: Stage) -> None:
         fail_times(stage, "create", FULL, 2)

@@ -183,7 +183,7 @@ def _of(container: FakeContainer) -> str:
     return container.spec.labels["berth.workspace"]
 
 
-@pytest.mark.parametrize(("stories", "steps"), [(10, 25), pytest.param(600, 60, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(("stories", "steps"), [(8, 25), pytest.param(600, 60, marks=pytest.mark.soak)])
 def test_any_story_ends_well(
     stories: int, steps: int, template: tuple[Path, Any], tmp_path: Path, house: HouseRules, now: Any, log: Any,
 ) -> None:
