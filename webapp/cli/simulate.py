@@ -11,7 +11,7 @@ import click
 from webapp.cli.output import json_option, show_document
 from webapp.cli.output import show as show_rows
 from webapp.domain.sizes import MIB, parse_size
-from webapp.errors import N_, InvalidInput
+from webapp.errors import InvalidInput
 from webapp.settings import load_settings
 from webapp.simulation import presets, state
 from webapp.simulation.install import STATE_NAME
@@ -97,7 +97,7 @@ def fault(card: str, kind: str, file: Path | None) -> None:
         show_rows([{"simulated_fault": name, "what_shows": what} for name, what in kinds.items()], as_json=False)
         return
     if kind not in kinds:
-        raise InvalidInput.of("kind", N_("“%(given)s” is no fault of a simulated %(what)s. There are: %(kinds)s."),
+        raise InvalidInput.of("kind", "“%(given)s” is no fault of a simulated %(what)s. There are: %(kinds)s.",
                               given=kind, what=HOST if card == HOST else "card", kinds=", ".join(kinds))
     with state.changed(_path(file)) as simulation:
         target = simulation.host if card == HOST else simulation.card(card)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from webapp.errors import N_, AppError, Conflict, NotFound
+from webapp.errors import AppError, Conflict, NotFound
 
 MARK = "51e1a7ed"       # the first eight digits of the UUID of everything simulated
 FORMAT = 1              # of the file; the stand-ins inside containers read it too
@@ -50,30 +50,31 @@ HOST_FAULTS = {
 }
 
 
+# These are read on the command line alone, which speaks English: not marked for translation.
 class NoSimulation(NotFound):
     """There is no state file at that path."""
 
-    title = N_("There is no simulated host in %(path)s. Make one: berth simulate init --preset four")
+    title = "There is no simulated host in %(path)s. Make one: berth simulate init --preset four"
 
 
 class NoSimulatedCard(NotFound):
     """No card of the simulated host has that number or UUID."""
 
-    title = N_("No simulated card is called “%(name)s”. “berth simulate show” lists them.")
+    title = "No simulated card is called “%(name)s”. “berth simulate show” lists them."
 
 
 class SimulationTaken(Conflict):
     """A state file is there already; `init` does not replace what somebody set up."""
 
     code, retry = "already_taken", False
-    title = N_("There is a simulated host in %(path)s already. Replace it with --replace.")
+    title = "There is a simulated host in %(path)s already. Replace it with --replace."
 
 
 class SimulationUnreadable(AppError):
     """The file is not one of ours, or of another version."""
 
     code, status = "simulation_unreadable", 500
-    title = N_("%(path)s cannot be read as a simulated host: %(why)s.")
+    title = "%(path)s cannot be read as a simulated host: %(why)s."
 
 
 @dataclass
