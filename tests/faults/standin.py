@@ -64,8 +64,8 @@ def make_images(client: docker.DockerClient) -> None:
         client.api.import_image_from_data(root, repository=repository, tag=tag, changes=list(changes))
 
 
-def root_file_system() -> bytes:
-    """Same bytes each time, so an engine keeps one layer."""
+def root_file_system(mark: str = "") -> bytes:
+    """Same bytes each time, so an engine keeps one layer; another one for another `mark`."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for folder, mode in (("bin", 0o755), ("etc", 0o755), ("home", 0o755), ("opt", 0o777), ("tmp", 0o1777)):
@@ -73,7 +73,8 @@ def root_file_system() -> bytes:
             entry.type, entry.mode = tarfile.DIRTYPE, mode
             archive.addfile(entry)
         files = {"bin/busybox": _busybox(), "etc/passwd": b"root:x:0:0:root:/root:/bin/sh\n",
-                 "etc/group": b"root:x:0:\n", **{f"bin/{name}": text.encode() for name, text in _SCRIPTS.items()}}
+                 "etc/group": b"root:x:0:\n", "etc/mark": mark.encode(),
+                 **{f"bin/{name}": text.encode() for name, text in _SCRIPTS.items()}}
         for name, content in files.items():
             entry = tarfile.TarInfo(name)
             entry.size, entry.mode = len(content), 0o755
