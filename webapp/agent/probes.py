@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from webapp.domain.workspace import Service
 
 SSH_GREETING = b"SSH-2.0-"
+LONGEST_GREETING = 255          # RFC 4253, 4.2
+OUR_GREETING = b"SSH-2.0-Berth_probe\r\n"    # whoever goes without one is an error in sshd's log, every ten seconds
 TRY_SECONDS = 2.0               # one try; a loaded machine may need hundreds of milliseconds to greet
 FIRST_PAUSE_SECONDS = 0.05      # the first ones decide how fast a launch feels
 LONGEST_PAUSE_SECONDS = 0.5
@@ -21,8 +23,12 @@ def answers(service: Service, address: str, port: int) -> bool:
 def ssh_answers(address: str, port: int) -> bool:
     """True when an SSH server greets. A mere connection proves nothing: Docker's proxy accepts for anybody."""
     try:
-        with socket.create_connection((address, port), timeout=TRY_SECONDS) as connection:
-            return connection.recv(len(SSH_GREETING)) == SSH_GREETING
+        with socket.create_connection((address, port), timeout=TRY_SECONDS) as connection, \
+                connection.makefile("rb") as stream:
+            greets = stream.readline(LONGEST_GREETING).startswith(SSH_GREETING)
+            if greets:
+                connection.sendall(OUR_GREETING)
+            return greets
     except OSError:
         return False
 
