@@ -125,6 +125,12 @@ class House:
             time.sleep(STEP_SECONDS)
         raise HouseBroken(f"{row.name} is {row.phase}, not {phase}, after {PHASE_SECONDS:.0f} s: {row.reason}")
 
+    def troubles(self) -> str:
+        """What went wrong with workspaces, and what web and agent have said last."""
+        with self._store.read() as session:
+            rows = session.scalars(select(Workspace).where(Workspace.reason.is_not(None))).all()
+        return "\n".join([*(f"{row.id} {row.phase}: {row.reason}" for row in rows), self.log_tail()])
+
     # -- processes
 
     def processes(self) -> list[int]:

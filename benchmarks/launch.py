@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """How long until one can work: a launch of Berth's against `docker run` of the same image, mounts and limits.
 
-    python benchmarks/launch.py [--rounds N] [--many N] [--engine URL] [--image REFERENCE] [--json-only]
+    python benchmarks/launch.py [--rounds N] [--many N] [--many-rounds N] [--engine URL] [--image REFERENCE] …
 
 By turns, one at a time and then many at once; the clock runs from the request (Berth's launch form, the start of the
 docker command) until SSH greets *and* Jupyter answers, seen by the same prober. What is measured: benchmarks/README.md.
@@ -25,7 +25,7 @@ import engine
 from bare import Bare
 from house import USERNAME, House
 from probe import NotReady, StartEvents, Target, Timing, log_in, watch
-from processes import cpu_seconds, pss_mb
+from processes import busy_percent, cpu_seconds, pss_mb
 from report import Figure, Goal, finish, ratio
 
 from webapp.domain.container import LABEL_WORKSPACE
@@ -39,7 +39,6 @@ GOALS = {
 }
 SINGLE_STEP_SECONDS = 0.01
 MANY_STEP_SECONDS = 0.05    # 20 probers in 10 ms steps would take CPU from what they measure
-MANY_ROUNDS = 2
 HOUSE_PORTS = 200
 SETTLE_SECONDS = 3.0
 CPU_SECONDS = 20.0
@@ -143,7 +142,7 @@ class Bench:
         try:
             done = together(count, one, when_broken_off=self._events.break_off)
         except NotReady as error:
-            raise NotReady(f"{side.name}: {error}\n{self.house.log_tail()}") from error
+            raise NotReady(f"{side.name}: {error}\n{self.house.troubles()}") from error
         targets, begins, timings = zip(*done, strict=True)
         logins = together(count, lambda number: log_in(targets[number], USERNAME, self.house.key))
         last = max(began + timing.ready for began, timing in zip(begins, timings, strict=True))
@@ -168,21 +167,22 @@ class Bench:
         return found
 
 
-def measure(url: str, image: str, rounds: int, many: int) -> dict[str, Figure]:
+def measure(url: str, image: str, *, rounds: int, many: int, many_rounds: int) -> dict[str, Figure]:
     ports = engine.free_ports(HOUSE_PORTS + 2 * many)
     api = docker.APIClient(base_url=url, version="auto")
     events = StartEvents(url, LABEL_WORKSPACE)
-    figures: dict[str, Figure] = {"rounds": rounds, "many": many, "many_rounds": MANY_ROUNDS}
+    figures: dict[str, Figure] = {"rounds": rounds, "many": many, "many_rounds": many_rounds}
     with House(url, image, ports=ports[:HOUSE_PORTS]) as house:
         bench = Bench(house, api, events)
         rival = bench.rival(ports[HOUSE_PORTS:], url)
+        figures["others_busy_percent"] = busy_percent(seconds=SETTLE_SECONDS)
         single = bench.by_turns(rounds, 1, rival)
         figures |= _compared("single", single) | _stages(single)
         time.sleep(SETTLE_SECONDS)
         figures |= _memory("rest", house)
-        busy: dict[str, Figure] = {}
-        at_once = bench.by_turns(MANY_ROUNDS, many, rival, at_end=lambda: busy.update(_with_many_running(house)))
-        figures |= _compared("many", at_once) | busy
+        running: dict[str, Figure] = {}
+        at_once = bench.by_turns(many_rounds, many, rival, at_end=lambda: running.update(_with_many_running(house)))
+        figures |= _compared("many", at_once) | running
     events.close()
     api.close()
     return figures
@@ -249,6 +249,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--rounds", type=int, default=7, help="one at a time, each side (default: 7)")
     parser.add_argument("--many", type=int, default=20, help="how many at once (default: 20)")
+    parser.add_argument("--many-rounds", type=int, default=3, help="of many at once, each side (default: 3)")
     parser.add_argument("--engine", help="address of the Docker Engine (default: DOCKER_HOST)")
     parser.add_argument("--image", help="workspace image (default: this checkout's, built if need be)")
     parser.add_argument("--json-only", action="store_true", help="only the last line")
@@ -257,7 +258,7 @@ def main() -> int:
         signal.signal(number, _end_once)
     url = engine.engine_url(options.engine)
     image = engine.workspace_image(options.image, url)
-    figures = measure(url, image, options.rounds, options.many)
+    figures = measure(url, image, rounds=options.rounds, many=options.many, many_rounds=options.many_rounds)
     return finish("launch", figures, GOALS, json_only=options.json_only)
 
 

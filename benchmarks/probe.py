@@ -14,7 +14,7 @@ from typing import Any
 
 import docker
 
-READY_SECONDS = 180.0       # the longest wait for one workspace
+READY_SECONDS = 120.0       # the longest wait for one workspace
 TRY_SECONDS = 2.0
 LOGIN_SECONDS = 60.0
 

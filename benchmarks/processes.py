@@ -1,8 +1,9 @@
-"""Memory and CPU of a process and everything below it, from /proc."""
+"""Memory and CPU of a process and everything below it, and how busy the machine is, from /proc."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -28,12 +29,26 @@ def cpu_seconds(pids: Iterable[int]) -> float:
     return sum(map(_cpu_ticks, pids)) / _TICKS_PER_SECOND
 
 
+def busy_percent(*, seconds: float) -> float:
+    """How much of all cores is used, by whomever, in the next `seconds`: others' work blurs what is measured."""
+    idle, total = _idle_and_total_ticks()
+    time.sleep(seconds)
+    idle_later, total_later = _idle_and_total_ticks()
+    return 100 * (1 - (idle_later - idle) / max(total_later - total, 1))
+
+
 def _children(pid: int) -> list[int]:
     try:
         return [int(child) for task in Path(f"/proc/{pid}/task").iterdir()
                 for child in (task / "children").read_text().split()]
     except (FileNotFoundError, ProcessLookupError):
         return []       # it ended while we looked
+
+
+def _idle_and_total_ticks() -> tuple[int, int]:
+    """First line of /proc/stat, proc(5): user, nice, system, idle, iowait, irq, softirq, steal, …"""
+    ticks = list(map(int, Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]))
+    return ticks[3] + ticks[4], sum(ticks)
 
 
 def _pss_bytes(pid: int) -> int:
