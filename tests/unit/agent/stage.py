@@ -247,6 +247,14 @@ def check_at_rest(stage: Stage) -> None:
             assert len(mine) == 1, f"left over beside the running one: {[c.name for c in mine]}"
 
 
+def assert_failed_and_clean(stage: Stage, workspace: Workspace, code: str) -> None:
+    row = stage.row(workspace)
+    assert (row.phase, row.reason and row.reason["code"]) == (Phase.FAILED, code)
+    assert stage.said(workspace), "no sentence for people"
+    assert stage.containers() == []
+    check_at_rest(stage)
+
+
 def _check_gone(stage: Stage, row: Workspace, claimed: set[tuple[str, int]]) -> None:
     assert row.phase == Phase.REMOVED
     left = [name for kind in (stage.machine.containers, stage.machine.volumes, stage.machine.images) for name in kind

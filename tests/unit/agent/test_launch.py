@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
-from agent.faults import MomentousStore, Moments
-from agent.stage import IMAGE, Stage, check, check_at_rest
-from webapp.domain.container import ImageFacts, PullProgress
+from agent.stage import IMAGE, Stage, assert_failed_and_clean, check, check_at_rest
 from webapp.domain.workspace import Health, Phase, Service
 from webapp.errors import DiskFull, EngineRejected, EngineUnreachable, ImageNotFound
-from webapp.services import images, keys, people, volumes
+from webapp.services import keys, volumes
 from webapp.store.tables import Host, Workspace
 
 SILENCE = EngineUnreachable(host="gpu1", detail="timed out")
@@ -23,14 +20,6 @@ FULL = DiskFull(host="gpu1", detail="no space left on device")
 def fail_times(stage: Stage, call: str, error: Exception, times: int) -> None:
     for _ in range(times):
         stage.engine.fail_next(call, error)
-
-
-def assert_failed_and_clean(stage: Stage, workspace: Workspace, code: str) -> None:
-    row = stage.row(workspace)
-    assert (row.phase, row.reason and row.reason["code"]) == (Phase.FAILED, code)
-    assert stage.said(workspace)
-    assert stage.containers() == []
-    check_at_rest(stage)
 
 
 class TestRunning:
@@ -138,88 +127,6 @@ class TestRunning:
         assert stage.deeds() == []
         assert {key: value for key, value in after.items() if key[0] != "_"} == {
             key: value for key, value in before.items() if key[0] != "_"}
-
-
-class TestPull:
-    @pytest.fixture
-    def far_image(self, stage: Stage) -> ImageFacts:
-        """The image is in the registry only."""
-        facts = stage.machine.images.pop(IMAGE).facts
-        stage.machine.registry[IMAGE] = facts
-        return facts
-
-    def slow(self, stage: Stage, seconds: int, *, at: Callable[[int], None]) -> Iterator[PullProgress]:
-        """Ten reports a second."""
-        for tenth in range(seconds * 10):
-            stage.clock.sleep(0.1)
-            if tenth % 10 == 0:
-                at(tenth // 10)
-            yield PullProgress(tenth, seconds * 10)
-
-    def test_progress_is_shown_and_written_at_most_once_a_second(self, stage: Stage, far_image: ImageFacts) -> None:
-        workspace, shown = stage.launch(), set()
-        commits = Moments(0, lambda: None)
-        stage.take_over(store=cast(Any, MomentousStore(stage.store, commits)))
-        written: list[int] = []
-
-        def look(second: int) -> None:
-            written.append(commits.reached)
-            row = stage.row(workspace)
-            assert row.phase == Phase.PULLING
-            shown.add(row.progress["steps"][0]["done_bytes"])
-
-        stage.machine.pull_script = self.slow(stage, 6, at=look)  # type: ignore[assignment]
-        stage.settle()
-
-        assert len(shown) == 6
-        assert written[-1] - written[0] == 5
-        assert stage.row(workspace).phase == Phase.RUNNING
-
-    @pytest.mark.parametrize(("wish", "phase"), [(Stage.stop, Phase.STOPPED), (Stage.remove, Phase.REMOVED)])
-    def test_stop_or_removal_ends_a_pull(
-        self, stage: Stage, far_image: ImageFacts, wish: Callable[..., None], phase: Phase,
-    ) -> None:
-        workspace, reached = stage.launch(), []
-
-        def change_mind(second: int) -> None:
-            reached.append(second)
-            if second == 3:
-                wish(stage, workspace)
-
-        stage.machine.pull_script = self.slow(stage, 60, at=change_mind)  # type: ignore[assignment]
-        stage.settle()
-
-        assert max(reached) <= 5, "the pull went on"
-        assert stage.row(workspace).phase == phase
-        assert IMAGE not in stage.machine.images
-        check_at_rest(stage)
-
-    def test_image_withdrawn_during_the_pull_ends_denied_and_clean(self, stage: Stage, far_image: ImageFacts) -> None:
-        """F26"""
-        workspace = stage.launch()
-
-        def withdraw(second: int) -> None:
-            if second == 1:
-                stage.do(images.withdraw, stage.cast.carol, stage.cast.image_id)
-
-        stage.machine.pull_script = self.slow(stage, 3, at=withdraw)  # type: ignore[assignment]
-        stage.settle()
-        assert_failed_and_clean(stage, workspace, "image_withdrawn")
-
-    def test_owner_deactivated_during_the_pull_ends_stopped_and_clean(
-        self, stage: Stage, far_image: ImageFacts,
-    ) -> None:
-        """F26"""
-        workspace = stage.launch()
-
-        def leave(second: int) -> None:
-            if second == 1:
-                stage.do(people.deactivate_member, stage.cast.carol, stage.cast.alice.member_id)
-
-        stage.machine.pull_script = self.slow(stage, 3, at=leave)  # type: ignore[assignment]
-        stage.settle()
-        assert stage.row(workspace).phase == Phase.STOPPED
-        assert stage.containers() == []
 
 
 class TestRefused:
