@@ -96,9 +96,10 @@ class DockerEngine:
 
     def started_at(self) -> datetime | None:
         """The default bridge is made anew at each start (measured on 20.10), except under live-restore with containers
-        running: those outlive the process. With `"bridge": "none"` there is none.
+        running: those outlive the process. With `"bridge": "none"` there is none. Asked on a new connection: an engine
+        that is ending and takes its containers down would answer on an old one, and refuses a new one.
         """
-        with self._connection.api() as api:
+        with self._connection.newly_connected() as api:
             rows = api.networks(names=["bridge"])
         created = next((row.get("Created") for row in rows if row.get("Name") == "bridge"), None)
         return observed.parse_time(created)

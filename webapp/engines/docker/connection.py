@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 import docker
@@ -103,6 +103,15 @@ class Connection:
             if is_version_mismatch(error):
                 self.close()    # the engine was upgraded under us; the next call negotiates again
             raise translated(error, host=self.host, image=image) from error
+
+    @contextmanager
+    def newly_connected(self) -> Iterator[Client]:
+        """A client on a connection of its own. An engine that is ending goes on answering on those that it has."""
+        try:
+            with closing(Client(self.url)) as client:
+                yield client
+        except SDK_ERRORS as error:
+            raise translated(error, host=self.host) from error
 
     def _connected(self, seconds: float) -> Client:
         """Not made in __init__: negotiating the version is a call, and the engine may be away now.
