@@ -18,12 +18,14 @@ from typing import Any
 import docker
 import parts
 import requests
+from sqlalchemy import select
 
 from faults import agents
 from faults.agents import Process
 from faults.namespaces import inside
 from faults.ports import block_of_ports
 from faults.sshkeys import KeyPair, new_key
+from faults.waiting import until
 from faults.workspace import Workspace, now
 from webapp.domain.actor import Actor
 from webapp.domain.house import HouseRules
@@ -32,7 +34,7 @@ from webapp.services import secrets as service_secrets
 from webapp.settings import Settings, house_rules, load_settings
 from webapp.store.migrate import upgrade
 from webapp.store.session import Store
-from webapp.store.tables import Image, Role
+from webapp.store.tables import Host, Image, Role
 
 PASSWORD = "correct horse battery"      # of everybody in a test
 
@@ -125,6 +127,21 @@ class House:
         self.agent = agent
         agent.wait_started(lambda: "agent.started" in agent.said())
         return agent
+
+    def restart_agent(self) -> None:
+        """And wait until the new one has looked at everything."""
+        self.stop_agent()
+        self.start_agent()
+        self.wait_for_a_pass()
+
+    def wait_for_a_pass(self) -> None:
+        """Until the agent has looked at everything at least once more."""
+        moment = now()
+        until(lambda: (self.host().seen_at or moment) > moment, what=self.how_it_is)
+
+    def host(self) -> Host:
+        with self.store.read() as session:
+            return session.scalars(select(Host)).one()
 
     def start_web(self) -> Process:
         """At `settings.url`."""

@@ -84,8 +84,10 @@ def _check_what_is_kept(house: House, rows: dict[str, Workspace]) -> None:
 
 
 def own_containers(house: House) -> list[Any]:
-    """By label and name: copied labels alone make no container Berth's."""
-    return [one for one in house.containers() if one.attrs["Names"][0].startswith(f"/berth-{house.instance}-w-")]
+    """By label, and by name or recorded id: copied labels alone make no container Berth's."""
+    recorded = {row.container_id for row in _rows(house).values()}
+    return [one for one in house.containers()
+            if one.attrs["Names"][0].startswith(f"/berth-{house.instance}-w-") or one.id in recorded]
 
 
 def _workspace_of(container: Any) -> str:

@@ -105,15 +105,30 @@ class OwnEngine:
 
 
 @contextlib.contextmanager
-def own_engine(name: str) -> Iterator[tuple[OwnEngine, Ground]]:
-    """Running, with the stand-in's images. `name`: letters, part of its namespace's name."""
+def own_engine(name: str, *, disk_bytes: int | None = None) -> Iterator[tuple[OwnEngine, Ground]]:
+    """Running, with the stand-in's images.
+
+    Args:  name: letters, part of its namespace's name.   disk_bytes: size of its disk; None = the machine's own.
+    """
     scratch = Path(tempfile.mkdtemp(prefix="bt-"))      # short: paths of sockets below it have 107 bytes at most
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, scratch, ignore_errors=True)
         inside = stack.enter_context(namespace(f"{parts.NAMESPACE}{name}-{os.getpid()}"))
         engine = OwnEngine(scratch, inside)
+        if disk_bytes:
+            stack.enter_context(_small_disk(scratch / "data", disk_bytes))
         stack.callback(engine.clean)
         engine.start()
         client = stack.enter_context(contextlib.closing(docker.DockerClient(base_url=engine.url, timeout=120)))
         standin.make_images(client)
         yield engine, Ground(engine.url, client, namespace=inside)
+
+
+@contextlib.contextmanager
+def _small_disk(folder: Path, size_bytes: int) -> Iterator[None]:
+    folder.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size_bytes},mode=711", "berth-test", folder], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=False, capture_output=True)

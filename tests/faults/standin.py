@@ -7,6 +7,7 @@ Signals tell its process 1 what to do, sent by a program inside: then the engine
 
 from __future__ import annotations
 
+import hashlib
 import io
 import shutil
 import subprocess
@@ -16,26 +17,12 @@ from pathlib import Path
 
 import docker
 
-REPOSITORY = "berth-test/standin"
-WORKSPACE = f"{REPOSITORY}:1"
-ENDS_AT_ONCE = f"{REPOSITORY}:ends-at-once"     # says why in its log
-NO_WORKSPACE = f"{REPOSITORY}:no-workspace"     # lacks the label of the contract
-WITH_VOLUME = f"{REPOSITORY}:with-volume"
-
-_LABELS = ("LABEL berth.image.contract=1", "LABEL berth.image.jupyter=0")
-_VARIANTS: dict[str, Sequence[str]] = {
-    WORKSPACE: ('CMD ["/bin/workspace"]', *_LABELS),
-    ENDS_AT_ONCE: ('CMD ["/bin/ends-at-once"]', *_LABELS),
-    NO_WORKSPACE: ('CMD ["/bin/workspace"]',),
-    WITH_VOLUME: ('CMD ["/bin/workspace"]', *_LABELS, "VOLUME /data"),
-}
 _PROGRAMS = ("cat", "dd", "echo", "env", "id", "kill", "ls", "mkdir", "nc", "rm", "sh", "sleep", "tail", "touch")
-
 _SCRIPTS = {
     "workspace": """#!/bin/sh
 trap 'exit 0' TERM
-trap 'exec tail -c 2g /dev/zero' USR1
-trap 'tail -c 2g /dev/zero &' HUP
+trap 'exec tail -c 2000m /dev/zero' USR1
+trap 'tail -c 2000m /dev/zero &' HUP
 trap 'echo "the stand-in was told to end"; exit 3' USR2
 nc -ll -p 2222 -e /bin/greet &
 echo 'the stand-in greets'
@@ -50,6 +37,21 @@ exec cat
 echo 'no such file: /opt/model'
 exit 7
 """,
+}
+
+REPOSITORY = "berth-test/standin"
+_VERSION = hashlib.sha256(repr((_PROGRAMS, _SCRIPTS)).encode()).hexdigest()[:8]
+WORKSPACE = f"{REPOSITORY}:{_VERSION}"
+ENDS_AT_ONCE = f"{WORKSPACE}-ends-at-once"      # says why in its log
+NO_WORKSPACE = f"{WORKSPACE}-no-workspace"      # lacks the label of the contract
+WITH_VOLUME = f"{WORKSPACE}-with-volume"
+
+_LABELS = ("LABEL berth.image.contract=1", "LABEL berth.image.jupyter=0")
+_VARIANTS: dict[str, Sequence[str]] = {
+    WORKSPACE: ('CMD ["/bin/workspace"]', *_LABELS),
+    ENDS_AT_ONCE: ('CMD ["/bin/ends-at-once"]', *_LABELS),
+    NO_WORKSPACE: ('CMD ["/bin/workspace"]',),
+    WITH_VOLUME: ('CMD ["/bin/workspace"]', *_LABELS, "VOLUME /data"),
 }
 
 
