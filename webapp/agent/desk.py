@@ -51,10 +51,10 @@ class Desk:
     @classmethod
     def open(cls, context: HostContext, workspace_id: str) -> Desk | None:
         """None = no such workspace, or nothing to do any more for an agent that stops or was replaced."""
+        if context.stopping():
+            return None
         with context.store.read() as session:
-            if context.stopping() or not reads.is_newest_agent(session, context.epoch):
-                return None
-            workspace = reads.workspace(session, workspace_id, context.instance)
+            workspace = reads.workspace(session, workspace_id, context.instance, epoch=context.epoch)
         return None if workspace is None else cls(context, workspace)
 
     @property

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, select
+from sqlalchemy import ColumnElement, bindparam, select
 from sqlalchemy.orm import Session
 
 from webapp.domain.plan import Wanted
@@ -29,6 +29,10 @@ from webapp.store.tables import (
     WorkspaceMount,
     WorkspaceSecret,
 )
+
+_newest_agent = select(AgentState.epoch).scalar_subquery()
+# Made once: asked before every step, and building it would cost more than asking.
+_LAST_WORD = select(Workspace.generation, _newest_agent).where(Workspace.id == bindparam("workspace_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +100,14 @@ def _wanted_where(session: Session, which: ColumnElement[bool], host_id: str, in
     return [_wanted(row, ports[row.id], instance) for row in rows]
 
 
-def workspace(session: Session, workspace_id: str, instance: str) -> WorkspaceInFull | None:
+def workspace(session: Session, workspace_id: str, instance: str, *, epoch: int) -> WorkspaceInFull | None:
+    """None = there is no such workspace, or that agent is not the newest any more."""
     found = session.execute(
         select(Workspace, Member, Image, Host)
         .join(Member, Member.id == Workspace.owner_id)
         .join(Image, Image.id == Workspace.image_id)
         .join(Host, Host.id == Workspace.host_id)
-        .where(Workspace.id == workspace_id)
+        .where(Workspace.id == workspace_id, _newest_agent == epoch)
     ).one_or_none()
     if found is None:
         return None
@@ -132,10 +137,7 @@ def authorized_keys(session: Session, member_id: str) -> tuple[str, ...]:
 
 def is_last_word(session: Session, workspace_id: str, *, generation: int, epoch: int) -> bool:
     """Whether that is still the newest intent for it, and that agent still the newest agent."""
-    newest = select(AgentState.epoch).scalar_subquery()
-    same = select(Workspace.id).where(
-        Workspace.id == workspace_id, Workspace.generation == generation, newest == epoch)
-    return session.scalar(same) is not None
+    return session.execute(_LAST_WORD, {"workspace_id": workspace_id}).one_or_none() == (generation, epoch)
 
 
 def is_newest_agent(session: Session, epoch: int) -> bool:
