@@ -191,7 +191,7 @@ def _take_other_port(desk: Desk, seen: Seen, error: PortTaken) -> Seen:
             taken = desk.wanted.ports[service]
             new = ports.replace(session, context.host_id, workspace_id, service, taken=taken,
                                 ports=context.house.ports, now=desk.now())
-            if new == taken or desk.ports_replaced > MOST_PORTS:
+            if desk.ports_replaced > MOST_PORTS:
                 raise NoFreePort(first=context.house.ports.first, last=context.house.ports.last)
         facts = {"old": taken, "new": new, "service": str(service), "host": context.host_name}
         changes = {"note": Reason("port_replaced", facts).as_json()}

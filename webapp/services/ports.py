@@ -41,7 +41,10 @@ def replace(
     session: Session, host_id: str, workspace_id: str, service: Service, *, taken: int, ports: PortRange,
     now: datetime,
 ) -> int:
-    """Another port than `taken`, which a program outside Berth holds. Asked twice: the same answer."""
+    """Another port than `taken`, which a program outside Berth holds. Asked twice: the same answer.
+
+    Raises:  NoFreePort: there is no other; the caller's transaction is to be rolled back.
+    """
     held = session.scalar(select(PortClaim).where(
         PortClaim.workspace_id == workspace_id, PortClaim.service == service))
     if held is not None and held.port != taken:
@@ -51,6 +54,8 @@ def replace(
     session.merge(PortHistory(host_id=host_id, port=taken, last_used_at=now))
     session.flush()
     port = claim(session, host_id, workspace_id, service, ports=ports, now=now)
+    if port == taken:       # used most recently, so it comes last: all others are claimed
+        raise NoFreePort(first=ports.first, last=ports.last)
     events.write(session, Actor.house(), "port.replace", "workspace", workspace_id, now=now,
                  service=service, old=taken, new=port)
     return port
