@@ -34,7 +34,7 @@ from webapp.services import secrets as service_secrets
 from webapp.settings import Settings, house_rules, load_settings
 from webapp.store.migrate import upgrade
 from webapp.store.session import Store
-from webapp.store.tables import Host, Image, Role
+from webapp.store.tables import AgentState, Host, Image, Role
 
 PASSWORD = "correct horse battery"      # of everybody in a test
 
@@ -132,12 +132,16 @@ class House:
         """And wait until the new one has looked at everything."""
         self.stop_agent()
         self.start_agent()
-        self.wait_for_a_pass()
+        self.wait_for_first_pass()
 
-    def wait_for_a_pass(self) -> None:
-        """Until the agent has looked at everything at least once more."""
-        moment = now()
-        until(lambda: (self.host().seen_at or moment) > moment, what=self.how_it_is)
+    def wait_for_first_pass(self) -> None:
+        """Of the present agent."""
+        began = self.agent_state().started_at
+        until(lambda: (self.host().seen_at or began) > began, what=self.how_it_is)
+
+    def agent_state(self) -> AgentState:
+        with self.store.read() as session:
+            return session.get_one(AgentState, 1)
 
     def host(self) -> Host:
         with self.store.read() as session:
