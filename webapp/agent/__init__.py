@@ -32,6 +32,7 @@ log = structlog.get_logger(__name__)
 ALIVE_SECONDS = 5.0             # between two signs of life
 AGAIN_SECONDS = 2.0             # before listening again after the engine went away, or after an unforeseen error
 EVENTS_OVERLAP = timedelta(seconds=5)
+BEGINNINGS = frozenset({"create", "start"})     # mostly our own, and a worker is at it
 FINISH_SECONDS = 3.0            # for workers to end after a stop; what they were at is picked up by the next agent
 
 EngineOpener = Callable[..., Engine]
@@ -149,7 +150,7 @@ def _listen(loop: HostLoop) -> None:
             if event.action == "oom":
                 loop.out_of_memory(event.container_name, event.at)
             else:
-                loop.something_happened()
+                loop.something_happened(ended=event.action not in BEGINNINGS)
     except EngineError as error:
         log.debug("engine.events_ended", host=context.host_name, detail=str(error))
     loop.wake()

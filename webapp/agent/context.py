@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from webapp.agent import probes
+from webapp.agent.sightings import Sightings
 from webapp.domain.house import HouseRules
 from webapp.domain.workspace import Service
 from webapp.engines import Engine
@@ -44,6 +45,7 @@ class HostContext:
     probe: Probe = probes.answers
     stopping: Callable[[], bool] = _never               # True: take up nothing more
     image_users: dict[str, tuple[str, str]] = field(default_factory=dict)   # image reference → its passwd and group
+    sightings: Sightings = field(default_factory=Sightings)                 # by the host's loop
 
     @property
     def network(self) -> str:

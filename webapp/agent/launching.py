@@ -13,7 +13,7 @@ from webapp.agent.desk import Desk, Failed, Stale
 from webapp.agent.policy import refuse_image, refuse_start, refuse_workspace
 from webapp.domain import progress
 from webapp.domain.container import Container, ContainerState, PullProgress
-from webapp.domain.plan import AwaitReady, Commit, Create, Seen, Start
+from webapp.domain.plan import AwaitReady, Commit, Create, Seen, Start, own_containers
 from webapp.domain.reasons import Reason
 from webapp.domain.workspace import Health, Phase, Service, StepName
 from webapp.errors import NoFreePort, PortTaken
@@ -23,7 +23,9 @@ from webapp.store.reads import agent as reads
 log = structlog.get_logger(__name__)
 
 READY_SECONDS = 120.0           # SSH and Jupyter must answer within this; cold disks make Jupyter slow
-RECHECK_SECONDS = 0.5           # how often a waiting worker looks for a new intent or an ended container
+RECHECK_SECONDS = 1.0           # how often a waiting worker looks for a new intent
+SETTLED_SECONDS = 0.3           # until the engine's list shows what it has just done
+OWN_LOOK_SECONDS = 6.0          # a loop passes every 5 s at least; then a waiting worker looks for itself
 PULL_RECORD_SECONDS = 1.0       # how often a pull writes down how far it is
 MOST_PORTS = 10                 # taken ones in a row, before it is tried again later
 
@@ -212,21 +214,31 @@ def _services_on(desk: Desk, ports_named: str) -> list[Service]:
 def _await(desk: Desk, seen: Seen, name: str, service: Service) -> tuple[Seen, bool]:
     """Until it answers (True), its container is down, or READY_SECONDS are over (False)."""
     context, port = desk.context, desk.wanted.ports[service]
-    began = looked = context.monotonic()
+    began = asked = context.monotonic()
+    known = began + SETTLED_SECONDS         # how new is what is known of the containers
     for pause in probes.pauses():
         if context.probe(service, context.probe_address, port):
             return seen, True
-        if context.monotonic() - looked > RECHECK_SECONDS:
-            looked = context.monotonic()
+        now = context.monotonic()
+        if now - asked > RECHECK_SECONDS:
+            asked = now
             desk.check_current()
-            seen = Seen(desk.containers(), seen.image_ready)
-            container = _named(seen, name)
-            if container is None or not container.is_up:
-                break
-        if looked - began > READY_SECONDS:
+        seen, known = _glance(desk, seen, known)
+        container = _named(seen, name)
+        if container is None or not container.is_up or now - began > READY_SECONDS:
             break
         context.sleep(pause)
     return seen, False
+
+
+def _glance(desk: Desk, seen: Seen, known: float) -> tuple[Seen, float]:
+    """What the host's loop has seen since `known`, and when; looks itself only when the loop does not come to it."""
+    context = desk.context
+    sighting = context.sightings.since(known)
+    if sighting is not None:
+        return Seen(own_containers(desk.wanted, sighting.listed), seen.image_ready), sighting.began
+    now = context.monotonic()
+    return (Seen(desk.containers(), seen.image_ready), now) if now - known > OWN_LOOK_SECONDS else (seen, known)
 
 
 def _was_ready_before(desk: Desk, container: Container) -> bool:

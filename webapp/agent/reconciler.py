@@ -18,6 +18,7 @@ import structlog
 from webapp.agent import health, operations, worker
 from webapp.agent.context import HostContext
 from webapp.agent.crew import Crew
+from webapp.agent.sightings import Sighting
 from webapp.domain.container import LABEL_WORKSPACE, Container
 from webapp.domain.plan import EnsureImage, Rest, Seen, Wanted, own_containers, plan
 from webapp.domain.workspace import Phase
@@ -34,6 +35,7 @@ WORKERS = 24                    # 20 launches at once do not queue behind each o
 SEEN_SECONDS = 10.0             # how often "seen" is written down while nothing else changes
 RESTLESS_SECONDS = 1.0          # after an event the list may still show the old state (seen: 20 ms after "die")
 RESTLESS_PASS_SECONDS = 0.2
+CROWD_SECONDS = 0.1             # events and ends of work come in crowds; a ring is not kept waiting
 OOM_GRACE = timedelta(seconds=2)    # an oom event whose container ends within this was the end of the whole workspace
 OOM_MEMORY = timedelta(minutes=1)   # one that is older is no news
 
@@ -51,7 +53,8 @@ class HostLoop:
         self.context = context
         self._stop = stop
         self._wake = threading.Event()
-        self._crew = Crew(f"work-{context.host_name}", size=WORKERS, stop=stop, after_each=self.wake)
+        self._ring = threading.Event()
+        self._crew = Crew(f"work-{context.host_name}", size=WORKERS, stop=stop, after_each=self._wake.set)
         self._hands: Hands = hands or self._crew
         self._health = health.HealthCheck(context)
         self._health_due = 0.0
@@ -62,12 +65,15 @@ class HostLoop:
         self._ooms: dict[str, datetime] = {}
 
     def wake(self) -> None:
+        """Look at once."""
+        self._ring.set()
         self._wake.set()
 
-    def something_happened(self) -> None:
-        """An event of the engine: look now, and once more when its list has caught up with its events."""
-        self._restless_until = self.context.monotonic() + RESTLESS_SECONDS
-        self.wake()
+    def something_happened(self, *, ended: bool = True) -> None:
+        """An event of the engine: look soon; after an end once more, when its list has caught up with its events."""
+        if ended:
+            self._restless_until = self.context.monotonic() + RESTLESS_SECONDS
+        self._wake.set()
 
     def out_of_memory(self, container_name: str, at: datetime) -> None:
         """An event said so; the next passes find out whether the workspace lives on."""
@@ -77,10 +83,12 @@ class HostLoop:
     def run(self) -> None:
         while not self._stop.is_set():
             self._wake.clear()
+            self._ring.clear()
             pause = self._pass_whatever_happens()
             if self.context.monotonic() < self._restless_until:
                 pause = min(pause, RESTLESS_PASS_SECONDS)
-            self._wake.wait(pause)
+            if self._wake.wait(pause):
+                self._ring.wait(CROWD_SECONDS)
 
     def finish(self, seconds: float) -> None:
         """After a stop: give those at work some time."""
@@ -108,7 +116,9 @@ class HostLoop:
         with context.store.read() as session:
             rows = reads.wanted_on(session, context.host_id, context.instance)
             waiting = reads.waiting_operations(session, context.host_id)
+        began = context.monotonic()
         listed = tuple(context.engine.list())
+        context.sightings.note(Sighting(began, listed))
         rows += self._come_back(rows, listed)
         self._record_seen()
         for operation in waiting:
