@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import socket
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
+
+import parts
 
 BLOCKS = range(30_000, 32_700, 100)     # above what Berth hands out by default, below what Linux picks by itself
 
@@ -24,8 +24,9 @@ def foreign_listener(port: int, address: str = "127.0.0.1") -> socket.socket:
 @contextlib.contextmanager
 def block_of_ports() -> Iterator[tuple[int, int]]:
     """First and last port. The lock of a killed run ends with it."""
+    parts.LOCKS.mkdir(mode=0o700, exist_ok=True)
     for first in BLOCKS:
-        with open(Path(tempfile.gettempdir(), f"berth-test-ports-{first}.lock"), "a") as lock:
+        with (parts.LOCKS / f"ports-{first}.lock").open("a") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
