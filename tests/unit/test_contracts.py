@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-MOST_LINES, MOST_TEST_LINES = 400, 600
+MOST_LINES = 400
 MEDIAN_FUNCTION_LINES, MOST_FUNCTION_LINES = 10, 60
 # Files that tools write.
 GENERATED = re.compile(r"(^|/)(requirements[\w-]*\.lock|.*\.lock|static/vendor/.*|package-lock\.json|.*\.po)$")
@@ -51,7 +51,7 @@ def test_nobody_imports_whom_they_may_not() -> None:
 
 def test_no_file_is_too_long_to_read_in_one_sitting() -> None:
     long = {name: lines for name, content in texts(r"\.(py|js|sh)$|^run$")
-            if (lines := content.count("\n")) > (MOST_TEST_LINES if name.startswith("tests/") else MOST_LINES)}
+            if (lines := content.count("\n")) > MOST_LINES}
     assert not long
 
 
