@@ -120,4 +120,5 @@ def test_agent_that_dies_in_a_pull_is_followed_by_one_that_pulls(
 
     workspace.until(Phase.RUNNING)
     check_at_rest(house)
+    workspace.remove().until(Phase.REMOVED)     # the image goes with this module
     house.close()
