@@ -264,7 +264,7 @@ def _gone(pid: int) -> bool:
     with contextlib.suppress(ChildProcessError):
         if os.waitpid(pid, os.WNOHANG)[0] == pid:  # our child: reap it
             return True
-    return not _command_line(pid)
+    return not any(_command_line(pid))      # a zombie has an empty one
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

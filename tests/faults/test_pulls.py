@@ -90,11 +90,9 @@ def test_image_that_is_no_workspace_is_refused(house: House, alice: Person, refe
     workspace.remove().until(Phase.REMOVED)
 
 
-HUNG = "the adapter's pull calls nobody back while nothing comes, so that a wish waits until its silence is over, 300 s"
 
 
-@pytest.mark.parametrize(
-    "repository", ["slow", pytest.param("hung", marks=pytest.mark.xfail(reason=HUNG, strict=True))])
+@pytest.mark.parametrize("repository", ["slow", "hung"])
 def test_pull_ends_when_the_workspace_is_removed(
     house: House, alice: Person, served: Registry, repository: str
 ) -> None:

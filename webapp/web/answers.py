@@ -123,7 +123,8 @@ def _database_error(error: Exception) -> Response:
 
 def _unexpected(error: Exception) -> Response:
     trace = "".join(traceback.format_exception(error))      # as text: some renderers print local variables too
-    log.error("web.unexpected", request_id=g.get("request_id"), path=request.path, trace=trace)
+    # The route, not the path: that may hold an invite.
+    log.error("web.unexpected", request_id=g.get("request_id"), route=request.endpoint, trace=trace)
     return problem(500, "internal", gettext(SENTENCES[500]), advice=_advice(500))
 
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import queue
+import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import docker.auth
 import docker.errors
+from docker.types import CancellableStream
 from docker.utils import parse_repository_tag
 
 from webapp.domain.container import PullProgress
@@ -17,6 +20,7 @@ from webapp.engines.docker.connection import Client
 from webapp.engines.docker.translation import refusal, short
 from webapp.errors import DiskFull, EngineError, EngineRejected, ImageNotFound
 
+TICK_SECONDS = 2.0          # how long a wish waits at most while a registry says nothing
 SILENCE_SECONDS = 300.0     # a layer that is unpacked says something every few seconds; after that nobody is there
 
 
@@ -33,16 +37,23 @@ def pull(client: Client, reference: str, *, host: str, progress: ProgressCallbac
     except docker.errors.APIError as error:
         raise pull_error(error.explanation or error, reference, host=host) from error
     with response:
-        follow(_messages(response.iter_lines()), reference, host=host, progress=progress)
+        stream = CancellableStream(iter(()), response)     # for its close alone, which ends a read in another thread
+        try:
+            follow(_messages(_ticking(response.iter_lines())), reference, host=host, progress=progress)
+        finally:
+            stream.close()
 
 
 def follow(messages: Iterable[Mapping[str, Any]], reference: str, *, host: str, progress: ProgressCallback) -> None:
-    """Read the engine's messages to the end.
+    """Read the engine's messages to the end. An empty one is a silence: `progress` is told, and may end the pull.
 
     Raises: ImageNotFound, DiskFull for the error among them.
     """
     layers: dict[str, Layer] = {}
     for message in messages:
+        if not message:
+            progress(_sum(layers.values()))
+            continue
         sentence = message.get("error") or (message.get("errorDetail") or {}).get("message")
         if sentence:
             raise pull_error(sentence, reference, host=host)
@@ -79,15 +90,46 @@ def _credentials(client: Client, repository: str, host: str) -> dict[str, str]:
     return {"X-Registry-Auth": header.decode()} if header else {}
 
 
-def _messages(lines: Iterable[bytes]) -> Iterator[Mapping[str, Any]]:
-    """One JSON object a line; blank lines and lines that are none are passed over."""
+def _ticking(lines: Iterator[bytes]) -> Iterator[bytes | None]:
+    """The lines, and None whenever there was none for TICK_SECONDS: whoever changed their mind is heard even then."""
+    spoken: queue.SimpleQueue[bytes | Exception | None] = queue.SimpleQueue()
+    threading.Thread(target=_read, args=(lines, spoken), name="pull", daemon=True).start()
+    while True:
+        try:
+            line = spoken.get(timeout=TICK_SECONDS)
+        except queue.Empty:
+            yield None
+            continue
+        if line is None:
+            return
+        if isinstance(line, Exception):
+            raise line
+        yield line
+
+
+def _read(lines: Iterator[bytes], spoken: queue.SimpleQueue[bytes | Exception | None]) -> None:
+    """None = the end. An error is raised where the lines are wanted."""
+    try:
+        for line in lines:
+            spoken.put(line)
+    except Exception as error:
+        spoken.put(error)
+    else:
+        spoken.put(None)
+
+
+def _messages(lines: Iterable[bytes | None]) -> Iterator[Mapping[str, Any]]:
+    """One JSON object a line, {} for a silence; blank lines and lines that are no object are passed over."""
     for line in lines:
+        if line is None:
+            yield {}
+            continue
         try:
             message = json.loads(line) if line.strip() else None
         except ValueError:
             continue
         if isinstance(message, dict):
-            yield message
+            yield message       # {} from the engine would be one more tick: no harm
 
 
 def _note(layers: dict[str, Layer], message: Mapping[str, Any]) -> bool:
