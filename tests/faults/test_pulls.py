@@ -90,8 +90,6 @@ def test_image_that_is_no_workspace_is_refused(house: House, alice: Person, refe
     workspace.remove().until(Phase.REMOVED)
 
 
-
-
 @pytest.mark.parametrize("repository", ["slow", "hung"])
 def test_pull_ends_when_the_workspace_is_removed(
     house: House, alice: Person, served: Registry, repository: str
