@@ -100,6 +100,15 @@ class NoFreePort(AppError):
     )
 
 
+class NoCapacity(AppError):
+    """Facts beyond the sentence, as domain.placement.NoPlacement gives them: why, next_best."""
+
+    code, status, retry = "no_capacity", 409, True
+    title = N_(
+        "The GPUs asked for are not free now: %(wanted)d wanted, at most %(largest_free)d to be had on one host."
+    )
+
+
 class NoHost(AppError):
     code, status, retry = "no_host", 409, True
     title = N_("No host can take this workspace now: %(why)s")
@@ -143,6 +152,13 @@ class PortTaken(EngineRejected):
 
     code, status, retry = "port_taken", 409, True
     title = N_("Port %(port)s on %(host)s is taken by another program.")
+
+
+class GpusRefused(EngineRejected):
+    """The NVIDIA toolkit did not hand the cards out: its driver is late, or a card is gone (promises.md 33, 34)."""
+
+    code, status, retry = "gpus_refused", 502, True
+    title = N_("The GPUs could not be handed out on %(host)s: %(detail)s")
 
 
 class DiskFull(EngineRejected):

@@ -21,7 +21,7 @@ from webapp.domain.ports import PortRange
 from webapp.domain.sizes import GIB
 from webapp.domain.workspace import Phase
 from webapp.services import hosts, images, observations, passwords, people, secrets, teams, workspaces
-from webapp.services.workspaces import LaunchRequest
+from webapp.services.orders import LaunchRequest
 from webapp.store.migrate import upgrade
 from webapp.store.session import Store
 from webapp.store.tables import Role, Workspace

@@ -58,7 +58,7 @@ class TestSpec:
     def test_labels_tell_whose_it_is_and_on_which_ports(self, workspace: WorkspaceInFull) -> None:
         assert spec_of(workspace).labels == {
             "berth.instance": "test1", "berth.workspace": "abc", "berth.revision": "3",
-            "berth.ports": "jupyter=20001,ssh=20000"}
+            "berth.ports": "jupyter=20001,ssh=20000", "berth.gpus": ""}
         assert spec_of(workspace).name == "berth-test1-w-abc-r3"
 
     def test_publishes_each_service_on_one_address(self, workspace: WorkspaceInFull) -> None:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from webapp.agent import probes
+from webapp.agent.cards import Cards
 from webapp.agent.sightings import Sightings
 from webapp.domain.house import HouseRules
 from webapp.domain.workspace import Service
@@ -46,6 +47,7 @@ class HostContext:
     stopping: Callable[[], bool] = _never               # True: take up nothing more
     image_users: dict[str, tuple[str, str]] = field(default_factory=dict)   # image reference → its passwd and group
     sightings: Sightings = field(default_factory=Sightings)                 # by the host's loop
+    cards: Cards = field(default_factory=Cards)                             # its GPUs
 
     @property
     def network(self) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import structlog
 
 from webapp.agent.context import HostContext
+from webapp.domain import progress
 from webapp.domain.container import Container
 from webapp.domain.plan import Wanted, own_containers
 from webapp.domain.reasons import Reason
@@ -22,6 +23,7 @@ from webapp.store.reads.agent import WorkspaceInFull
 log = structlog.get_logger(__name__)
 
 LOG_LINES = 200
+TRIES = 4                       # of one intent, when the engine fails and trying again may help
 _OF_WANTED = ("phase", "revision", "container_id", "private_image", "attempted_generation", "observed_generation",
               "next_try_at")
 _OF_WORKSPACE = ("failures", "progress", "started_at", "health", "note")
@@ -32,12 +34,13 @@ class Stale(Exception):
 
 
 class Failed(Exception):
-    """This intent cannot be fulfilled. `retry`: unless a moment changes it."""
+    """This intent cannot be fulfilled. `retry`: unless a moment changes it; `tries`: how often that is hoped for."""
 
-    def __init__(self, reason: Reason, *, retry: bool = False) -> None:
+    def __init__(self, reason: Reason, *, retry: bool = False, tries: int = TRIES) -> None:
         super().__init__(reason.code)
         self.reason = reason
         self.retry = retry
+        self.tries = tries
 
 
 class Desk:
@@ -100,6 +103,10 @@ class Desk:
         """The workspace's own containers as the engine shows them now, newest revision first."""
         return own_containers(self.wanted, tuple(self.engine.list()))
 
+    def fresh_progress(self) -> progress.Progress:
+        """All steps waiting, for a start from the beginning."""
+        return progress.fresh(with_jupyter=self.workspace.jupyter, with_gpus=self.workspace.gpu_count > 0)
+
     def log_tail(self) -> str | None:
         """Last lines of the newest container, for people; None when there is none or it cannot be read."""
         try:
@@ -113,6 +120,10 @@ class Desk:
         """Its removal is on record; the next plan must see that."""
         gone = replace(self.wanted, phase=Phase.REMOVED, observed_generation=self.wanted.generation)
         self.workspace = replace(self.workspace, wanted=gone)
+
+    def cards_are_free(self) -> None:
+        """Its claims on cards are gone; the next plan must see that."""
+        self.workspace = replace(self.workspace, wanted=replace(self.wanted, gpus=()), cards=())
 
     def _remember(self, changes: dict[str, Any]) -> None:
         wanted = {key: changes[key] for key in _OF_WANTED if key in changes}

@@ -7,7 +7,6 @@ from datetime import timedelta
 import structlog
 
 from webapp.agent.desk import Desk
-from webapp.domain import progress
 from webapp.domain.container import ContainerDetail
 from webapp.domain.endings import LOOK_BACK, RETRY_SECONDS, STEADY, TRIES, Ending, classify
 from webapp.domain.plan import Examine, Seen
@@ -35,7 +34,7 @@ def examine(desk: Desk, seen: Seen, step: Examine) -> Seen:
         case Ending.ENGINE_RESTARTED:
             note = Reason("restarted_engine", {"host": desk.context.host_name}).as_json()
             desk.record(phase=Phase.STARTING, health=Health.UNKNOWN, next_try_at=now, reason=None, note=note,
-                        progress=_afresh(desk))
+                        progress=desk.fresh_progress())
         case Ending.OUT_OF_MEMORY:
             memory = show_size(desk.workspace.limits.memory_bytes)
             _settle(desk, Phase.FAILED, Reason("out_of_memory", {"memory": memory}))
@@ -53,7 +52,7 @@ def _crashed(desk: Desk, detail: ContainerDetail) -> None:
         _settle(desk, Phase.FAILED, Reason("crashed", facts))
         return
     desk.record(phase=Phase.STARTING, health=Health.UNKNOWN, failures=failures,
-                reason=Reason("crashed_retry", facts).as_json(), progress=_afresh(desk),
+                reason=Reason("crashed_retry", facts).as_json(), progress=desk.fresh_progress(),
                 next_try_at=desk.now() + timedelta(seconds=RETRY_SECONDS[failures - 1]))
 
 
@@ -62,7 +61,3 @@ def _settle(desk: Desk, phase: Phase, reason: Reason) -> None:
     log_tail = desk.log_tail() if phase is Phase.FAILED else None
     desk.record(phase=phase, health=Health.UNKNOWN, reason=reason.as_json(), next_try_at=None, log_tail=log_tail,
                 observed_generation=desk.wanted.generation)
-
-
-def _afresh(desk: Desk) -> progress.Progress:
-    return progress.fresh(with_jupyter=desk.workspace.jupyter)

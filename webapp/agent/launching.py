@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from webapp.agent import probes, specs
+from webapp.agent import gpu_check, probes, specs
 from webapp.agent.desk import Desk, Failed, Stale
 from webapp.agent.policy import refuse_image, refuse_start, refuse_workspace
 from webapp.domain import progress
@@ -16,7 +16,7 @@ from webapp.domain.container import Container, ContainerState, PullProgress
 from webapp.domain.plan import AwaitReady, Commit, Create, Seen, Start, own_containers
 from webapp.domain.reasons import Reason
 from webapp.domain.workspace import Health, Phase, Service, StepName
-from webapp.errors import NoFreePort, PortTaken
+from webapp.errors import GpusRefused, NoFreePort, PortTaken
 from webapp.services import observations, ports
 from webapp.store.reads import agent as reads
 
@@ -56,6 +56,7 @@ def create(desk: Desk, seen: Seen, step: Create) -> Seen:
     spec = specs.container_spec(
         desk.workspace, revision=step.revision, image=step.from_private_image or desk.workspace.image_reference,
         network=desk.context.network, bind_address=desk.context.bind_address,
+        gpus=desk.context.cards.access(desk.wanted.gpus),
     )
     container_id = desk.engine.create(spec)
     made = Container(id=container_id, name=spec.name, image_id=spec.image, state=ContainerState.CREATED,
@@ -68,6 +69,7 @@ def start(desk: Desk, seen: Seen, step: Start) -> Seen:
     if container is None:
         return Seen(desk.containers())
     _refuse(refuse_start(desk.workspace, desk.context))
+    gpu_check.refuse_start(desk)
     if desk.wanted.phase not in (Phase.STARTING, Phase.MOVING):
         desk.record(phase=Phase.STARTING)
     _put_files(desk, container)
@@ -76,6 +78,8 @@ def start(desk: Desk, seen: Seen, step: Start) -> Seen:
         desk.engine.start(step.name)
     except PortTaken as error:
         return _take_other_port(desk, seen, error)
+    except GpusRefused as error:
+        raise gpu_check.as_failed(desk, error) from error
     changes: dict[str, Any] = {"observed_generation": desk.wanted.generation, "next_try_at": None}
     if not desk.wanted.is_observed:
         changes["failures"] = 0             # those were the engine's; from here on its own crashes count
@@ -109,8 +113,18 @@ def await_ready(desk: Desk, seen: Seen, step: AwaitReady) -> Seen:
         if service is Service.SSH and not answers:
             raise Failed(Reason("not_ready", {"service": str(service), "seconds": int(READY_SECONDS)}))
         steps = progress.finish(steps, name, desk.now()) if answers else progress.fail(steps, desk.now())
+        if service is Service.SSH and desk.wanted.gpus:
+            steps = _check_gpus(desk, step.name, steps)
     _record_running(desk, container, steps)
     return seen
+
+
+def _check_gpus(desk: Desk, name: str, steps: progress.Progress) -> progress.Progress:
+    """While Jupyter is coming up, so that nobody waits for it."""
+    steps = progress.begin(steps, StepName.GPUS, desk.now())
+    desk.record(progress=steps)
+    gpu_check.check_inside(desk, name)
+    return progress.finish(steps, StepName.GPUS, desk.now())
 
 
 def commit(desk: Desk, seen: Seen, step: Commit) -> Seen:

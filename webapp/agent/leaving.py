@@ -58,6 +58,18 @@ def _is_there_after_all(desk: Desk) -> bool:
     return recorded is not None and desk.engine.inspect(recorded) is not None
 
 
+def release_gpus(desk: Desk, seen: Seen) -> Seen:
+    """The cards are free from here on: its containers are down, as the engine itself said."""
+    with desk.context.store.write() as session:
+        done = observations.release_gpus(session, desk.wanted.workspace_id, generation=desk.wanted.generation,
+                                         epoch=desk.context.epoch, now=desk.now())
+    if not done:
+        raise Stale
+    log.info("workspace.gpus_released", workspace=desk.wanted.workspace_id, gpus=list(desk.wanted.gpus))
+    desk.cards_are_free()
+    return seen
+
+
 def clean_up(desk: Desk, seen: Seen) -> Seen:
     """Its containers are gone: remove its private volume and images, then give the ports back. Home and data stay."""
     _show(desk)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from webapp.agent.context import HostContext
 from webapp.agent.folders import refusal_in_time
+from webapp.domain import cuda
 from webapp.domain.container import ImageFacts
 from webapp.domain.house import MIN_CPU_MILLIS, MIN_MEMORY_BYTES
 from webapp.domain.reasons import Reason
@@ -28,6 +29,8 @@ def refuse_start(workspace: WorkspaceInFull, context: HostContext) -> Reason | N
         return Reason("owner_inactive")
     if workspace.image_withdrawn and workspace.wanted.revision == 0:
         return Reason("image_withdrawn", {"image": workspace.image_reference})
+    if workspace.gpu_count and (too_old := cuda.refusal(workspace.cuda_version, workspace.driver_version)):
+        return too_old
     for mount in workspace.mounts:
         if detail := _mount_refusal(mount, context):
             return Reason("volume_refused", {"volume": mount.volume_name, "detail": detail})

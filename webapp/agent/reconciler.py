@@ -15,12 +15,12 @@ from typing import Protocol
 
 import structlog
 
-from webapp.agent import health, operations, worker
+from webapp.agent import fencing, health, operations, worker
 from webapp.agent.context import HostContext
 from webapp.agent.crew import Crew
 from webapp.agent.sightings import Sighting
 from webapp.domain.container import LABEL_WORKSPACE, Container
-from webapp.domain.plan import EnsureImage, Rest, Seen, Wanted, own_containers, plan
+from webapp.domain.plan import EnsureImage, Rest, Seen, Wanted, own_containers, plan, trespassers
 from webapp.domain.workspace import Phase
 from webapp.errors import EngineError, EngineUnreachable
 from webapp.services import observations
@@ -121,6 +121,9 @@ class HostLoop:
         context.sightings.note(Sighting(began, listed))
         rows += self._come_back(rows, listed)
         self._record_seen()
+        for wanted in rows:
+            for container in trespassers(wanted, listed):
+                self._hands.submit(f"fence {container.id}", fencing.stop, context, wanted.workspace_id, container)
         for operation in waiting:
             self._hands.submit(f"operation {operation.id}", operations.carry_out, context, operation.id)
         next_pass = context.now() + timedelta(seconds=PASS_SECONDS)

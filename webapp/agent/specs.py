@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from webapp.domain.container import (
+    LABEL_GPUS,
     LABEL_INSTANCE,
     LABEL_PORTS,
     LABEL_REVISION,
     LABEL_WORKSPACE,
+    NO_GPUS,
     ContainerSpec,
     File,
     FolderMount,
+    GpuAccess,
     PublishedPort,
     VolumeMount,
 )
@@ -43,7 +46,8 @@ def team_volume(instance: str, volume_id: str) -> str:
 
 
 def container_spec(
-    workspace: WorkspaceInFull, *, revision: int, image: str, network: str, bind_address: str
+    workspace: WorkspaceInFull, *, revision: int, image: str, network: str, bind_address: str,
+    gpus: GpuAccess = NO_GPUS,
 ) -> ContainerSpec:
     wanted, person = workspace.wanted, workspace.person
     return ContainerSpec(
@@ -62,6 +66,7 @@ def container_spec(
         ),
         limits=workspace.limits,
         network=network,
+        gpus=gpus,
     )
 
 
@@ -113,6 +118,7 @@ def _labels(wanted: Wanted, revision: int) -> dict[str, str]:
         LABEL_WORKSPACE: wanted.workspace_id,
         LABEL_REVISION: str(revision),
         LABEL_PORTS: wanted.port_label,
+        LABEL_GPUS: wanted.gpu_label,
     }
 
 

@@ -7,15 +7,15 @@ from typing import Any
 
 import structlog
 
-from webapp.agent.desk import Desk
+from webapp.agent.desk import TRIES, Desk
 from webapp.domain import progress
-from webapp.domain.reasons import WORDINGS, Reason
+from webapp.domain.reasons import Reason
+from webapp.domain.wordings import WORDINGS
 from webapp.domain.workspace import Desired, Health, Phase
 from webapp.errors import AppError, EngineError, EngineUnreachable
 
 log = structlog.get_logger(__name__)
 
-TRIES = 4                               # of one intent, when the engine fails and trying again may help
 RETRY_SECONDS = (2, 5, 15, 30, 60)      # waits before the next try; the last one repeats
 LOOK_AGAIN_SECONDS = 5                  # after a silence, and when only tidying up failed
 
@@ -27,7 +27,7 @@ def first_attempt(desk: Desk) -> dict[str, Any]:
     changes: dict[str, Any] = {"attempted_generation": desk.wanted.generation, "failures": 0, "next_try_at": None,
                                "reason": None, "note": None, "log_tail": None}
     if desk.wanted.desired is Desired.RUNNING:
-        changes |= {"progress": progress.fresh(with_jupyter=desk.workspace.jupyter), "health": Health.UNKNOWN}
+        changes |= {"progress": desk.fresh_progress(), "health": Health.UNKNOWN}
     return changes
 
 
@@ -51,8 +51,8 @@ def record_silence(desk: Desk, error: EngineUnreachable) -> None:
     desk.record_if_current(**changes)
 
 
-def record_failure(desk: Desk, reason: Reason, *, retry: bool) -> None:
-    """Failed for good, unless another try may help."""
+def record_failure(desk: Desk, reason: Reason, *, retry: bool, tries: int = TRIES) -> None:
+    """Failed for good, unless another try may help; `tries` of them at most."""
     wanted = desk.wanted
     if wanted.is_answered:
         log.warning("workspace.not_tidy", workspace=wanted.workspace_id, reason=reason.code, facts=dict(reason.facts))
@@ -60,7 +60,7 @@ def record_failure(desk: Desk, reason: Reason, *, retry: bool) -> None:
         return
     attempt = first_attempt(desk)
     failures = 1 if attempt else desk.workspace.failures + 1
-    if wanted.desired is not Desired.RUNNING or (retry and failures < TRIES):
+    if wanted.desired is not Desired.RUNNING or (retry and failures < tries):
         # A stop or a removal is never given up: what it frees is freed only when it is seen done.
         seconds = RETRY_SECONDS[min(failures, len(RETRY_SECONDS)) - 1]
         log.warning("workspace.retry", workspace=wanted.workspace_id, reason=reason.code, failures=failures,

@@ -22,6 +22,7 @@ from webapp.domain.plan import (
     EnsureImage,
     Examine,
     Record,
+    ReleaseGpus,
     Remove,
     Rest,
     Seen,
@@ -59,7 +60,7 @@ def work_on(context: HostContext, workspace_id: str, hint: Hint | None = None) -
         except Stale:
             hint = None
         except Failed as failed:
-            return trouble.record_failure(desk, failed.reason, retry=failed.retry)
+            return trouble.record_failure(desk, failed.reason, retry=failed.retry, tries=failed.tries)
         except EngineUnreachable as error:
             return trouble.record_silence(desk, error)
         except AppError as error:
@@ -116,6 +117,8 @@ def _do(desk: Desk, seen: Seen, step: Step) -> Seen:
             return leaving.stop(desk, seen, step)
         case Remove():
             return leaving.remove(desk, seen, step)
+        case ReleaseGpus():
+            return leaving.release_gpus(desk, seen)
         case CleanUp():
             return leaving.clean_up(desk, seen)
         case Record():

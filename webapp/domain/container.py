@@ -13,6 +13,7 @@ LABEL_INSTANCE = "berth.instance"
 LABEL_WORKSPACE = "berth.workspace"
 LABEL_REVISION = "berth.revision"
 LABEL_PORTS = "berth.ports"     # "ssh=20001,jupyter=20002": the list of a stopped container shows no ports
+LABEL_GPUS = "berth.gpus"       # UUIDs with commas between, ascending: the list shows no cards at all
 LABEL_PREFIX = "berth."
 IMAGE_LABEL_PREFIX = "berth.image."     # what kind of image it is (images/README.md): true of a commit as well
 
@@ -49,6 +50,17 @@ class PublishedPort:
 
 
 @dataclass(frozen=True, slots=True)
+class GpuAccess:
+    """Exactly these cards, by UUID. None: no card at all, whatever the image says."""
+
+    uuids: tuple[str, ...] = ()             # ascending; "GPU-…" or "MIG-…"
+    mounts: tuple[FolderMount, ...] = ()    # of simulated cards only: the stand-in; the engine is asked for no device
+
+
+NO_GPUS = GpuAccess()
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerSpec:
     """Everything Berth decides about a container; nothing else can be asked for.
 
@@ -67,6 +79,7 @@ class ContainerSpec:
     ports: tuple[PublishedPort, ...]
     limits: Limits
     network: str
+    gpus: GpuAccess = NO_GPUS
     command: tuple[str, ...] = ()           # empty: the image's own entrypoint without arguments
     working_dir: str | None = None
 
@@ -105,6 +118,11 @@ class Container:
         return int(text) if text.isascii() and text.isdigit() else None
 
     @property
+    def gpu_uuids(self) -> frozenset[str]:
+        """The cards that it was made with, as its label says."""
+        return frozenset(filter(None, self.labels.get(LABEL_GPUS, "").split(",")))
+
+    @property
     def was_started(self) -> bool:
         """False while it is `created`: then its writable layer holds nothing of anybody's."""
         return self.state is not ContainerState.CREATED
@@ -121,7 +139,19 @@ class ContainerDetail:
     started_at: datetime | None
     finished_at: datetime | None
     ports: tuple[PublishedPort, ...]            # as configured, whether running or not
+    gpus: tuple[str, ...] = ()                  # what it asks the engine for, ascending: UUIDs, "0", "all"
     raw: Mapping[str, object] = field(default_factory=dict, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class GpuUser:
+    """A running container that is none of this instance's and was given cards."""
+
+    name: str
+    gpus: tuple[str, ...]       # as it asked for them: UUIDs, indexes as text, "all"
+
+    def has(self, uuid: str | None, index: int | None) -> bool:
+        return not {"all", uuid or "all", str(index)}.isdisjoint(self.gpus)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from webapp.domain.reasons import Reason, Wording
+from webapp.errors import N_
 
 # CUDA major version → the first Linux driver that runs all of it (release notes of the toolkit, table "minimum required
 # driver version for CUDA minor version compatibility": 450.80.02, 525.60.13, 580.65.06).
@@ -87,16 +88,20 @@ def _verdict(
     return Verdict(compatibility, Reason(f"cuda_{compatibility}", facts))
 
 
-# Plain texts until a page shows them: what is marked with N_ must be in every catalogue at once.
 WORDINGS: dict[str, Wording] = {
     "cuda_too_old": Wording(
-        "The image has CUDA %(cuda)s, which needs NVIDIA driver %(least)s or newer; this host has %(driver)s.",
-        "Choose an image with an older CUDA, or ask an administrator to upgrade the driver."),
+        N_("The image has CUDA %(cuda)s, which needs NVIDIA driver %(least)s or newer; this host has %(driver)s."),
+        N_("Choose an image with an older CUDA, or ask an administrator to upgrade the driver."),
+    ),
     "cuda_minor_version": Wording(
-        "The image has CUDA %(cuda)s and this host an older driver than it came with, %(driver)s. It runs; what is "
-        "compiled while it runs may not.",
-        "Nothing to do unless a program complains; then ask an administrator to upgrade the driver."),
+        N_(
+            "The image has CUDA %(cuda)s and this host an older driver than it came with, %(driver)s. It runs; "
+            "what is compiled while it runs may not."
+        ),
+        N_("Nothing to do unless a program complains; then ask an administrator to upgrade the driver."),
+    ),
     "cuda_unknown": Wording(
-        "Whether the image (CUDA %(cuda)s) runs on this host (NVIDIA driver %(driver)s) is not known.",
-        "Try it, or ask an administrator to say which CUDA is in the image."),
+        N_("Whether the image (CUDA %(cuda)s) runs on this host (NVIDIA driver %(driver)s) is not known."),
+        N_("Try it, or ask an administrator to say which CUDA is in the image."),
+    ),
 }

@@ -15,6 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from webapp.domain.reasons import Reason, Wording
+from webapp.errors import N_
 
 _HEX = r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}"
 _UUID = re.compile(rf"GPU-{_HEX}")
@@ -237,85 +238,122 @@ def _unfit(gpu: Gpu) -> str | None:
     return None
 
 
-# Plain texts until a page shows them: what is marked with N_ must be in every catalogue at once.
 WORDINGS: dict[str, Wording] = {
     "gpu_lost": Wording(
-        "%(gpu)s cannot be reached any more. The driver says: %(detail)s",
-        "Start what ran on it again on another card. An administrator has to restart the host; if it is lost again, "
-        "its seat, cable or power supply is suspect."),
+        N_("%(gpu)s cannot be reached any more. The driver says: %(detail)s"),
+        N_(
+            "Start what ran on it again on another card. An administrator has to restart the host; if it is lost "
+            "again, its seat, cable or power supply is suspect."
+        ),
+    ),
     "gpu_vanished": Wording(
-        "%(gpu)s was here before and is no longer listed by the driver.",
-        "Start what ran on it again on another card. An administrator has to restart the host or look at the card."),
+        N_("%(gpu)s was here before and is no longer listed by the driver."),
+        N_(
+            "Start what ran on it again on another card. An administrator has to restart the host or look at the "
+            "card."
+        ),
+    ),
     "gpu_reset_required": Wording(
-        "%(gpu)s has to be reset before it can be used: the driver asks for %(action)s.",
-        "An administrator can stop what uses it and reset it (nvidia-smi --gpu-reset), or restart the host."),
+        N_("%(gpu)s has to be reset before it can be used: the driver asks for %(action)s."),
+        N_("An administrator can stop what uses it and reset it (nvidia-smi --gpu-reset), or restart the host."),
+    ),
     "gpu_denied": Wording(
-        "Berth may not use %(gpu)s: %(detail)s.",
-        "An administrator has to give the agent access to /dev/nvidia*."),
+        N_("Berth may not use %(gpu)s: %(detail)s."),
+        N_("An administrator has to give the agent access to /dev/nvidia*."),
+    ),
     "gpu_unclear": Wording(
-        "A card of this host does not answer, and it cannot be told whether it is %(gpu)s.",
-        "An administrator has to look at the host with nvidia-smi."),
+        N_("A card of this host does not answer, and it cannot be told whether it is %(gpu)s."),
+        N_("An administrator has to look at the host with nvidia-smi."),
+    ),
     "gpu_silent": Wording(
-        "The driver lists %(gpu)s and says nothing about it.",
-        "Wait a minute. If it stays, an administrator has to look at the host with nvidia-smi."),
+        N_("The driver lists %(gpu)s and says nothing about it."),
+        N_("Wait a minute. If it stays, an administrator has to look at the host with nvidia-smi."),
+    ),
     "gpu_uuid_twice": Wording(
-        "%(gpu)s has the same UUID as another card of this host, so that they cannot be told apart.",
-        "An administrator has to look at the host with nvidia-smi -L."),
+        N_("%(gpu)s has the same UUID as another card of this host, so that they cannot be told apart."),
+        N_("An administrator has to look at the host with nvidia-smi -L."),
+    ),
     "gpu_quarantined": Wording(
-        "%(gpu)s is out of use for now.",
-        "An administrator can put it back into use."),
+        N_("%(gpu)s is out of use for now."),
+        N_("An administrator can put it back into use."),
+    ),
     "gpu_faulty": Wording(
-        "%(gpu)s is faulty.",
-        "An administrator has to look at the host with nvidia-smi."),
+        N_("%(gpu)s is faulty."),
+        N_("An administrator has to look at the host with nvidia-smi."),
+    ),
     "gpu_no_uuid": Wording(
-        "%(gpu)s has no UUID, so that nobody can be given exactly this card.",
-        "It is shown, and stays as it is."),
+        N_("%(gpu)s has no UUID, so that nobody can be given exactly this card."),
+        N_("It is shown, and stays as it is."),
+    ),
     "gpu_odd_uuid": Wording(
-        "%(gpu)s is built into the processor and has no UUID of a card, so that nobody can be given exactly this one.",
-        "It is shown, and stays as it is."),
+        N_(
+            "%(gpu)s is built into the processor and has no UUID of a card, so that nobody can be given exactly "
+            "this one."
+        ),
+        N_("It is shown, and stays as it is."),
+    ),
     "gpu_mig_parent": Wording(
-        "%(gpu)s is divided into MIG slices and cannot be had as a whole.",
-        "Choose one of its slices, or ask an administrator to turn MIG off."),
+        N_("%(gpu)s is divided into MIG slices and cannot be had as a whole."),
+        N_("Choose one of its slices, or ask an administrator to turn MIG off."),
+    ),
+    "gpu_busy": Wording(
+        N_("%(gpu)s is in use by %(who)s, which is none of Berth's workspaces."),
+        N_("It is offered again as soon as that has ended."),
+    ),
     "gpu_prohibited": Wording(
-        "%(gpu)s is set to accept no programs (compute mode Prohibited).",
-        "An administrator can allow them: nvidia-smi -c DEFAULT."),
+        N_("%(gpu)s is set to accept no programs (compute mode Prohibited)."),
+        N_("An administrator can allow them: nvidia-smi -c DEFAULT."),
+    ),
     "smi_missing": Wording(
-        "%(host)s has no nvidia-smi: there is no NVIDIA driver, or not all of it.",
-        "Install NVIDIA's driver when this host has a GPU of theirs."),
+        N_("%(host)s has no nvidia-smi: there is no NVIDIA driver, or not all of it."),
+        N_("Install NVIDIA's driver when this host has a GPU of theirs."),
+    ),
     "smi_hangs": Wording(
-        "nvidia-smi on %(host)s does not answer within %(seconds)s seconds.",
-        "Wait a little. If it stays, an administrator has to restart the host: its driver hangs."),
+        N_("nvidia-smi on %(host)s does not answer within %(seconds)s seconds."),
+        N_("Wait a little. If it stays, an administrator has to restart the host: its driver hangs."),
+    ),
     "smi_unreadable": Wording(
-        "nvidia-smi on %(host)s answered something that cannot be read: %(detail)s",
-        "An administrator has to look at the host with nvidia-smi."),
+        N_("nvidia-smi on %(host)s answered something that cannot be read: %(detail)s"),
+        N_("An administrator has to look at the host with nvidia-smi."),
+    ),
     "driver_not_loaded": Wording(
-        "%(host)s has no NVIDIA driver running.",
-        "Install NVIDIA's driver, or load it (modprobe nvidia), when this host has a GPU of theirs."),
+        N_("%(host)s has no NVIDIA driver running."),
+        N_("Install NVIDIA's driver, or load it (modprobe nvidia), when this host has a GPU of theirs."),
+    ),
     "driver_library_version_mismatch": Wording(
-        "The NVIDIA driver of %(host)s was upgraded while the old one was running.",
-        "An administrator has to restart the host. What runs goes on; nothing new gets a GPU until then."),
+        N_("The NVIDIA driver of %(host)s was upgraded while the old one was running."),
+        N_("An administrator has to restart the host. What runs goes on; nothing new gets a GPU until then."),
+    ),
     "nvml_library_not_found": Wording(
-        "%(host)s lacks libnvidia-ml, a part of the NVIDIA driver.",
-        "Install the whole driver package of the version that runs."),
+        N_("%(host)s lacks libnvidia-ml, a part of the NVIDIA driver."),
+        N_("Install the whole driver package of the version that runs."),
+    ),
     "nvml_unknown_error": Wording(
-        "The NVIDIA driver of %(host)s answers with an error that it does not name.",
-        "An administrator has to look at the host with nvidia-smi; a restart often helps."),
+        N_("The NVIDIA driver of %(host)s answers with an error that it does not name."),
+        N_("An administrator has to look at the host with nvidia-smi; a restart often helps."),
+    ),
     "insufficient_permissions": Wording(
-        "Berth may not use the NVIDIA devices of %(host)s.",
-        "An administrator has to give the agent access to /dev/nvidia*."),
+        N_("Berth may not use the NVIDIA devices of %(host)s."),
+        N_("An administrator has to give the agent access to /dev/nvidia*."),
+    ),
     "blocked_by_os": Wording(
-        "Windows blocks the GPUs of %(host)s (WSL).",
-        "Restart WSL (wsl --shutdown) or update the Windows driver."),
+        N_("Windows blocks the GPUs of %(host)s (WSL)."),
+        N_("Restart WSL (wsl --shutdown) or update the Windows driver."),
+    ),
     "no_devices": Wording(
-        "The NVIDIA driver of %(host)s runs and finds no GPU.",
-        "Look whether the card is seated and powered (lspci), and whether the driver knows it."),
+        N_("The NVIDIA driver of %(host)s runs and finds no GPU."),
+        N_("Look whether the card is seated and powered (lspci), and whether the driver knows it."),
+    ),
     "card_unreachable": Wording(
-        "A GPU of %(host)s does not answer: %(detail)s",
-        "An administrator has to restart the host. Nothing new gets a GPU that was not seen."),
+        N_("A GPU of %(host)s does not answer: %(detail)s"),
+        N_("An administrator has to restart the host. Nothing new gets a GPU that was not seen."),
+    ),
     "usage_error": Wording(
-        "nvidia-smi on %(host)s does not know what Berth asked for: %(detail)s",
-        "Install a newer NVIDIA driver."),
+        N_("nvidia-smi on %(host)s does not know what Berth asked for: %(detail)s"),
+        N_("Install a newer NVIDIA driver."),
+    ),
     "invalid_query_field": Wording(
-        "nvidia-smi on %(host)s does not know what Berth asked for: %(detail)s",
-        "Install a newer NVIDIA driver."),
+        N_("nvidia-smi on %(host)s does not know what Berth asked for: %(detail)s"),
+        N_("Install a newer NVIDIA driver."),
+    ),
 }

@@ -12,7 +12,8 @@ from enum import StrEnum
 from typing import Any
 
 from webapp.domain.connected import UNKNOWN, Field, Score
-from webapp.domain.reasons import Reason
+from webapp.domain.reasons import Reason, Wording
+from webapp.errors import N_
 
 Links = Mapping[frozenset[str], int]    # {UUID, UUID} → closeness: 1 SYS … 5 PIX, above NVLink; missing = unknown
 
@@ -285,3 +286,43 @@ def _offer_as_json(offer: Offer) -> dict[str, Any]:
     placement = offer.placement
     where = {"host_id": placement.host_id, "uuids": list(placement.uuids)}
     return {"kind": str(offer.kind), **where, **offer.reason.as_json()}
+
+
+WORDINGS: dict[str, Wording] = {
+    "gpu_taken": Wording(
+        N_("%(gpu)s is taken: a workspace holds it."),
+        N_("Choose another one, or wait until that workspace is stopped."),
+    ),
+    "gpu_other_model": Wording(
+        N_("%(gpu)s is not of the model asked for, %(wanted)s."),
+        N_("Choose that model, or leave the model open."),
+    ),
+    "gpu_too_few": Wording(
+        N_("%(gpu)s is free, but only %(free)s are free together on its host and %(wanted)s are wanted."),
+        N_("Take fewer, or wait until others are free."),
+    ),
+    "gpu_other_host": Wording(
+        N_("%(gpu)s is on another host than most of the cards you chose; a workspace has cards of one host."),
+        N_("Choose cards of one host."),
+    ),
+    "gpu_not_found": Wording(
+        N_("There is no card %(uuid)s, or not any more."),
+        N_("Choose from the list."),
+    ),
+    "gpu_host_silent": Wording(
+        N_("The host of %(gpu)s does not answer."),
+        N_("Choose a card of another host, or wait until it answers again."),
+    ),
+    "gpu_offer_other_cards": Wording(
+        N_("%(count)s other cards of the same kind are free now: %(models)s."),
+        N_("Launch on these."),
+    ),
+    "gpu_offer_other_model": Wording(
+        N_("%(count)s cards of another model are free now: %(models)s."),
+        N_("Launch on these."),
+    ),
+    "gpu_offer_fewer": Wording(
+        N_("%(count)s of the cards can be had now: %(models)s."),
+        N_("Launch with fewer."),
+    ),
+}

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from webapp.domain.container import (
+    LABEL_GPUS,
     LABEL_INSTANCE,
     LABEL_PORTS,
     LABEL_REVISION,
@@ -40,6 +41,11 @@ class Wanted:
     private_image: str | None
     ports: Mapping[Service, int]
     next_try_at: datetime | None
+    gpus: tuple[str, ...] = ()          # UUIDs of the cards it holds, ascending; held until it is seen down
+
+    @property
+    def gpu_label(self) -> str:
+        return ",".join(self.gpus)
 
     @property
     def port_label(self) -> str:
@@ -136,6 +142,11 @@ class Remove:
 
 
 @dataclass(frozen=True, slots=True)
+class ReleaseGpus:
+    """Its containers were seen down, and it is not to run: give its cards back."""
+
+
+@dataclass(frozen=True, slots=True)
 class CleanUp:
     """Remove the private volume and the private images, then record that it is gone."""
 
@@ -155,7 +166,9 @@ class Rest:
     until: datetime | None = None
 
 
-Step = EnsureImage | Create | Start | AwaitReady | Examine | Stop | Commit | Remove | CleanUp | Record | Rest
+Step = (
+    EnsureImage | Create | Start | AwaitReady | Examine | Stop | Commit | Remove | ReleaseGpus | CleanUp | Record | Rest
+)
 
 
 def container_name(instance: str, workspace_id: str, revision: int) -> str:
@@ -173,6 +186,15 @@ def own_containers(wanted: Wanted, listed: tuple[Container, ...]) -> tuple[Conta
     return tuple(sorted(own, key=_revision, reverse=True))
 
 
+def trespassers(wanted: Wanted, listed: tuple[Container, ...]) -> tuple[Container, ...]:
+    """Own containers that run with a card that the workspace does not hold (any more).
+
+    No lock reaches into an engine: an agent that was held up may start what another has given up meanwhile.
+    """
+    held = frozenset(wanted.gpus)
+    return tuple(one for one in own_containers(wanted, listed) if one.is_up and not one.gpu_uuids <= held)
+
+
 def plan(wanted: Wanted, seen: Seen, *, now: datetime) -> Step:
     until = wanted.waits_until(now)
     if until is not None:
@@ -185,21 +207,38 @@ def plan(wanted: Wanted, seen: Seen, *, now: datetime) -> Step:
 
 
 def _towards_removed(wanted: Wanted, seen: Seen) -> Step:
+    if step := _take_down(wanted, seen):
+        return step
     for container in seen.containers:
-        return Stop(container.name) if container.is_up else Remove(container.name)
+        return Remove(container.name)
     return Rest() if wanted.phase is Phase.REMOVED else CleanUp()
 
 
 def _towards_stopped(wanted: Wanted, seen: Seen) -> Step:
+    if step := _take_down(wanted, seen):
+        return step
+    return Rest() if wanted.is_settled else Record(Phase.STOPPED)
+
+
+def _take_down(wanted: Wanted, seen: Seen) -> Step | None:
+    """Stop what is up, then give the cards back; None = both are done.
+
+    One that is being removed proves nothing: its processes may hang in the driver (promises.md 49).
+    """
     for container in seen.containers:
         if container.is_up:
             return Stop(container.name)
-    return Rest() if wanted.is_settled else Record(Phase.STOPPED)
+    if not wanted.gpus:
+        return None
+    for container in seen.containers:
+        if container.state in _VANISHING:
+            return Remove(container.name)
+    return ReleaseGpus()
 
 
 def _towards_running(wanted: Wanted, seen: Seen) -> Step:
     if wanted.is_settled:
-        return _leave_down(seen)
+        return _leave_down(wanted, seen)
     current = _current(wanted, seen)
     if current is None:
         return _make(wanted, seen)
@@ -217,11 +256,11 @@ def _is_start_due(wanted: Wanted) -> bool:
     return not wanted.is_observed or (wanted.phase is Phase.STARTING and wanted.next_try_at is not None)
 
 
-def _leave_down(seen: Seen) -> Step:
+def _leave_down(wanted: Wanted, seen: Seen) -> Step:
     """Stopped or failed, and nobody asked again: what is up has no claim to run, what never ran holds nothing."""
+    if step := _take_down(wanted, seen):
+        return step
     for container in seen.containers:
-        if container.is_up:
-            return Stop(container.name)
         if not container.was_started:
             return Remove(container.name)
     return Rest()
@@ -264,7 +303,8 @@ def _after_start(wanted: Wanted, seen: Seen, current: Container) -> Step:
 
 def _current(wanted: Wanted, seen: Seen) -> Container | None:
     for container in seen.containers:
-        if container.labels.get(LABEL_PORTS) == wanted.port_label:
+        labels = container.labels
+        if labels.get(LABEL_PORTS) == wanted.port_label and labels.get(LABEL_GPUS, "") == wanted.gpu_label:
             return container
     return None
 

@@ -13,12 +13,11 @@ Progress = dict[str, Any]
 Step = dict[str, Any]
 
 
-def fresh(*, with_jupyter: bool) -> Progress:
-    """All steps waiting; an image without Jupyter skips that one."""
-    steps = [_step(name, "waiting") for name in StepName]
-    if not with_jupyter:
-        steps = [_step(step["name"], "skipped") if step["name"] == StepName.JUPYTER else step for step in steps]
-    return {"steps": steps}
+def fresh(*, with_jupyter: bool, with_gpus: bool = False) -> Progress:
+    """All steps waiting; an image without Jupyter skips that one, and a workspace without cards has no look at them."""
+    skipped = () if with_jupyter else (StepName.JUPYTER,)
+    names = [name for name in StepName if with_gpus or name is not StepName.GPUS]
+    return {"steps": [_step(name, "skipped" if name in skipped else "waiting") for name in names]}
 
 
 def begin(progress: Mapping[str, Any], name: StepName, now: datetime) -> Progress:

@@ -94,6 +94,26 @@ WORDINGS: dict[str, Wording] = {
         N_("The disk of %(host)s is full: %(detail)s"),
         N_("Ask an administrator to make room, then press Start."),
     ),
+    "gpus_refused": Wording(
+        N_("The GPUs could not be handed out on %(host)s: %(detail)s"),
+        N_("Berth tries again by itself. If it stays, an administrator has to look at the NVIDIA toolkit of the host."),
+    ),
+    "gpus_not_read": Wording(
+        N_("The GPUs of %(host)s could not be looked at yet."),
+        N_("Nothing to do: Berth tries again by itself."),
+    ),
+    "gpus_not_held": Wording(
+        N_("It is to have %(wanted)s GPUs and holds %(held)s."),
+        N_("Press Start: it gets GPUs again when enough are free."),
+    ),
+    "gpus_differ": Wording(
+        N_("Other GPUs were in it than those that it holds: %(seen)s instead of %(held)s. It was stopped."),
+        N_("Show this sentence to an administrator: the container engine or the NVIDIA toolkit hands out wrong GPUs."),
+    ),
+    "gpus_unseen": Wording(
+        N_("nvidia-smi inside found no GPUs: %(detail)s"),
+        N_("Press Start to try again; if it stays, show this sentence to an administrator."),
+    ),
     "no_free_port": Wording(
         N_("All ports of the range on %(host)s are taken."),
         N_("Ask an administrator to widen the range or to remove old workspaces."),

@@ -54,6 +54,7 @@ class StepName(StrEnum):
     IMAGE = "image"
     CREATED = "created"
     SSH = "ssh"
+    GPUS = "gpus"
     JUPYTER = "jupyter"
     READY = "ready"
 

@@ -255,7 +255,7 @@ class FakeEngine:
             self.machine.volumes.pop(name, None)
 
     def exec(self, name: str, argv: Sequence[str], *, deadline_seconds: float, user: str = "") -> ExecResult:
-        """`cat PATH` works; all else is what `on_exec` says, and by default a success without output."""
+        """`cat PATH` and `nvidia-smi -L` work; all else is what `on_exec` says, by default a success without output."""
         with self._call("exec", name, *argv):
             container = self._present(name)
             if container.state is not ContainerState.RUNNING:
@@ -263,6 +263,8 @@ class FakeEngine:
             answer = self.on_exec(name, argv)
             if answer is None and argv[0] == "cat":
                 return self._cat(container, argv[1])
+            if answer is None and tuple(argv) == ("nvidia-smi", "-L"):
+                return self._nvidia_smi(container)
             return answer or ExecResult(0, "")
 
     def _cat(self, container: FakeContainer, path: str) -> ExecResult:
@@ -270,6 +272,11 @@ class FakeEngine:
         if file is None or file.content is None:
             return ExecResult(1, f"cat: can't open '{path}': No such file or directory\n")
         return ExecResult(0, file.content.decode("utf-8", errors="replace"))
+
+    def _nvidia_smi(self, container: FakeContainer) -> ExecResult:
+        cards = enumerate(container.spec.gpus.uuids)
+        listed = "".join(f"GPU {index}: NVIDIA Fake (UUID: {uuid})\n" for index, uuid in cards)
+        return ExecResult(0, listed) if listed else ExecResult(127, "nvidia-smi: not found\n")
 
     def logs(self, name: str, *, tail_lines: int) -> str:
         with self._call("logs", name):

@@ -60,6 +60,7 @@ class FakeContainer:
             started_at=self.started_at,
             finished_at=self.finished_at,
             ports=self.spec.ports,
+            gpus=self.spec.gpus.uuids,
         )
 
 

@@ -14,7 +14,7 @@ from sqlalchemy.orm import Session
 
 from webapp.domain.actor import Actor
 from webapp.domain.workspace import Desired, Health, Phase
-from webapp.services import events, ports
+from webapp.services import events, gpus, ports
 from webapp.store.tables import AgentState, Host, HostHome, Workspace, WorkspaceSecret
 
 
@@ -50,12 +50,23 @@ def record(
     return bool(done.rowcount)  # type: ignore[attr-defined]
 
 
+def release_gpus(session: Session, workspace_id: str, *, generation: int, epoch: int, now: datetime) -> bool:
+    """Its containers were seen down: the cards that it held are free. False = stale, it may have been started again."""
+    if not record(session, workspace_id, generation=generation, epoch=epoch, now=now, changes={"gpu_check": None}):
+        return False
+    released = gpus.release(session, workspace_id)
+    events.write(session, Actor.house(), "workspace.release_gpus", "workspace", workspace_id, now=now,
+                 gpus=list(released))
+    return True
+
+
 def record_removed(session: Session, workspace_id: str, *, generation: int, epoch: int, now: datetime) -> bool:
     """Nothing of it is left on its host: give its ports back and forget its secrets. The row stays, for history."""
     changes = {"phase": Phase.REMOVED, "observed_generation": generation, "health": Health.UNKNOWN, "reason": None,
                "note": None, "container_id": None, "private_image": None, "next_try_at": None}
     if not record(session, workspace_id, generation=generation, epoch=epoch, now=now, changes=changes):
         return False
+    gpus.release(session, workspace_id)
     ports.release_all(session, workspace_id, now)
     session.execute(delete(WorkspaceSecret).where(WorkspaceSecret.workspace_id == workspace_id))
     events.write(session, Actor.house(), "workspace.removed", "workspace", workspace_id, now=now)

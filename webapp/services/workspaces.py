@@ -15,39 +15,25 @@ from sqlalchemy.orm import Session
 
 from webapp.domain import progress
 from webapp.domain.actor import Actor
-from webapp.domain.house import MIN_MEMORY_BYTES, MIN_SHM_BYTES, SHM_SHARE_OF_MEMORY, HouseRules
-from webapp.domain.mounts import refuse_nesting
-from webapp.domain.names import parse_workspace_name, suggest_name
-from webapp.domain.sizes import MIB, parse_cpus, parse_size
-from webapp.domain.workspace import RESTING, Desired, Health, Limits, Phase, Service
-from webapp.errors import N_, Conflict, Forbidden, InvalidInput, NoHost
-from webapp.services import access, events, intent, ports, secrets, volumes
+from webapp.domain.house import HouseRules
+from webapp.domain.placement import CardRequest, Placement
+from webapp.domain.wordings import WORDINGS
+from webapp.domain.workspace import RESTING, Desired, Health, Phase, Service
+from webapp.errors import N_, Conflict, Forbidden, InvalidInput, NoCapacity, NoHost
+from webapp.services import access, events, gpus, intent, orders, ports, secrets
 from webapp.services.ids import new_id
-from webapp.services.problems import Problems
+from webapp.services.orders import LaunchRequest, Order
 from webapp.store.tables import (
     Host,
     Image,
     Member,
     PortClaim,
-    SshKey,
     TeamMember,
     Volume,
     Workspace,
     WorkspaceMount,
     WorkspaceSecret,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchRequest:
-    """What a person typed and ticked, unread. Problems name the field as here, but `image` for `image_id`."""
-
-    name: str
-    image_id: str
-    cpus: str = ""                                  # domain.sizes; "" = the house's default
-    memory: str = ""                                # the same
-    shm: str = ""                                   # "" = a quarter of memory
-    mounts: tuple[tuple[str, bool], ...] = ()       # (volume id, read only)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +50,19 @@ def launch(
     session: Session, actor: Actor, request: LaunchRequest, *, house: HouseRules, now: datetime,
     new_secrets: Callable[[], secrets.Secrets] = secrets.new_secrets,
 ) -> Workspace:
-    """The row, its port claims, secrets and mounts, all or nothing.
+    """The row, its claims on cards and ports, secrets and mounts, all or nothing.
 
-    Raises:  InvalidInput: everything that is wrong with the request.   NoFreePort, NoHost.
+    Raises:  InvalidInput: everything that is wrong with the request.   NoCapacity: not all of the cards are free.
+             NoFreePort, NoHost.
     """
     owner = access.person(session, actor)
-    order = _read(session, owner, request, house)
-    workspace = _insert(session, owner, _choose_host(session), order, now)
+    order = orders.read(session, owner, request, house)
+    cuda_version = order.image.cuda_version
+    found = _find_cards(session, order)
+    workspace = _insert(session, owner, found.host_id or _choose_host(session).id, order, now)
+    if found.cards:
+        found = gpus.claim(session, workspace, order.cards, found, cuda_version=cuda_version, now=now)
+        workspace.host_id = found.host_id or workspace.host_id
     for service in Service if order.image.has_jupyter else (Service.SSH,):
         ports.claim(session, workspace.host_id, workspace.id, service, ports=house.ports, now=now)
     made = new_secrets()
@@ -81,19 +73,24 @@ def launch(
                     for volume, read_only in order.mounts)
     events.write(session, actor, "workspace.launch", "workspace", workspace.id, now=now, name=workspace.name,
                  image=workspace.image_reference, cpu_millis=workspace.cpu_millis,
-                 memory_bytes=workspace.memory_bytes, volumes=[volume.id for volume, _ in order.mounts])
+                 memory_bytes=workspace.memory_bytes, volumes=[volume.id for volume, _ in order.mounts],
+                 gpus=workspace.gpu_uuids)
     intent.ring(session)
     return workspace
 
 
 def start(session: Session, actor: Actor, workspace_id: str, *, now: datetime) -> Workspace:
-    """Starts what was stopped, and tries again what failed or was stopped outside Berth; else changes nothing."""
+    """Starts what was stopped, and tries again what failed or was stopped outside Berth; else changes nothing.
+
+    It gets the cards that it had, else others like them. Raises NoCapacity.
+    """
     workspace = access.workspace(session, actor, workspace_id)
     _refuse_removed(workspace)
     settled = workspace.phase in RESTING and workspace.observed_generation == workspace.generation
     if workspace.desired == Desired.RUNNING and not settled:
         return workspace
     _refuse_former_rights(session, workspace)
+    _claim_again(session, workspace, now)
     return _want(session, actor, workspace, Desired.RUNNING, "workspace.start", now)
 
 
@@ -141,6 +138,31 @@ def _want(
     return workspace
 
 
+def _claim_again(session: Session, workspace: Workspace, now: datetime) -> None:
+    """Nothing to do while it holds its cards: it was not seen down yet. On other cards it moves (domain.plan)."""
+    if workspace.gpu_count == 0 or gpus.held(session, workspace.id):
+        return
+    cuda_version = session.get_one(Image, workspace.image_id).cuda_version
+    wishes = _wishes(session, workspace)
+    for wish in wishes:
+        try:
+            found = gpus.find(session, wish, cuda_version=cuda_version, host_id=workspace.host_id)
+            gpus.claim(session, workspace, wish, found, cuda_version=cuda_version, host_id=workspace.host_id, now=now)
+            return
+        except NoCapacity:
+            if wish is wishes[-1]:
+                raise
+
+
+def _wishes(session: Session, workspace: Workspace) -> list[CardRequest]:
+    """Its own cards; as many of their model; as many of any, where no model was asked for."""
+    count, models = workspace.gpu_count, gpus.models_of(session, workspace.host_id, workspace.gpu_uuids)
+    wishes = [CardRequest.these(workspace.gpu_uuids)] if len(workspace.gpu_uuids) == count else []
+    if workspace.gpu_model is None and len(models) == 1:
+        wishes.append(CardRequest(count, model=models[0]))
+    return [*wishes, CardRequest(count, model=workspace.gpu_model)]
+
+
 def _refuse_removed(workspace: Workspace) -> None:
     if workspace.desired == Desired.REMOVED:
         gone = workspace.phase == Phase.REMOVED
@@ -161,106 +183,17 @@ def _refuse_former_rights(session: Session, workspace: Workspace) -> None:
             volumes=", ".join(lost))
 
 
-# -- reading a launch
+# -- carrying a launch out
 
 
-@dataclass(frozen=True, slots=True)
-class _Order:
-    """A request that was read and can be carried out."""
-
-    name: str
-    image: Image
-    reference: str
-    limits: Limits
-    mounts: tuple[tuple[Volume, bool], ...]
-
-
-def _read(session: Session, owner: Member, request: LaunchRequest, house: HouseRules) -> _Order:
-    problems = Problems()
-    with problems.gather():
-        _check_name(session, owner, request.name)
-    image = session.get(Image, request.image_id)
-    with problems.gather():
-        _check_image(session, owner, image)
-    limits = _read_limits(request, house, problems)
-    mounts = _read_mounts(session, owner, request, problems)
-    problems.raise_if_any()
-    if image is None or image.reference is None or limits is None:
-        raise AssertionError("a launch was read without problems, but not whole")
-    return _Order(request.name, image, image.reference, limits, mounts)
-
-
-def _check_name(session: Session, owner: Member, name: str) -> None:
-    parse_workspace_name(name, "name")
-    live = select(Workspace.name).where(Workspace.owner_id == owner.id, Workspace.desired != Desired.REMOVED)
-    taken = set(session.scalars(live))
-    if name in taken:
-        raise _name_taken(name, taken)
-
-
-def _name_taken(name: str, taken: set[str]) -> InvalidInput:
-    return InvalidInput.of("name", N_("You have a workspace named %(given)s already. Try %(suggestion)s."),
-                           given=name, suggestion=suggest_name(taken, name))
-
-
-def _check_image(session: Session, owner: Member, image: Image | None) -> None:
-    if image is None:
-        raise InvalidInput.of("image", N_("There is no such image. Choose one from the list."))
-    if image.withdrawn_at is not None:
-        raise InvalidInput.of("image", N_("%(title)s is no longer offered. Choose another image."), title=image.title)
-    if image.reference is None:
-        raise InvalidInput.of(
-            "image",
-            N_("%(title)s is not prepared yet. An administrator prepares it with: berth image prepare %(base)s"),
-            title=image.title, base=image.base)
-    if not image.has_jupyter and session.scalar(select(SshKey.id).where(SshKey.member_id == owner.id).limit(1)) is None:
-        raise InvalidInput.of(
-            "ssh_keys", N_("%(title)s has no JupyterLab, so SSH is the only way in. Add an SSH key first."),
-            title=image.title)
-
-
-def _read_limits(request: LaunchRequest, house: HouseRules, problems: Problems) -> Limits | None:
-    """None when CPU or memory cannot be read; shm is judged against memory, so only with it."""
-    cpu_millis, memory_bytes = house.default_cpu_millis, house.default_memory_bytes
-    with problems.gather():
-        if request.cpus:
-            cpu_millis = parse_cpus(request.cpus, field="cpus", maximum=house.max_cpu_millis)
-    with problems.gather():
-        if request.memory:
-            memory_bytes = parse_size(
-                request.memory, field="memory", minimum=MIN_MEMORY_BYTES, maximum=house.max_memory_bytes)
-    if problems.has("memory"):
-        return None
-    with problems.gather():
-        return Limits(cpu_millis, memory_bytes, _read_shm(request.shm, memory_bytes))
-    return None
-
-
-def _read_shm(text: str, memory_bytes: int) -> int:
-    """Whole MiB. The kernel counts /dev/shm inside memory, so it is never more."""
-    if text:
-        return parse_size(text, field="shm", minimum=MIN_SHM_BYTES, maximum=memory_bytes)
-    return max(MIN_SHM_BYTES, memory_bytes // SHM_SHARE_OF_MEMORY // MIB * MIB)
-
-
-def _read_mounts(
-    session: Session, owner: Member, request: LaunchRequest, problems: Problems,
-) -> tuple[tuple[Volume, bool], ...]:
-    available = {volume.id: volume for volume in volumes.available_to(session, owner.id)}
-    mounts: dict[str, tuple[Volume, bool]] = {}
-    for volume_id, read_only in request.mounts:
-        volume = available.get(volume_id)
-        with problems.gather():
-            if volume is None or volume_id in mounts:
-                raise InvalidInput.of("mounts", N_("One of the volumes is not yours. Choose from the list, each once."))
-            if volume.read_only and not read_only:
-                raise InvalidInput.of("mounts", N_("%(volume)s can only be mounted read-only."), volume=volume.name)
-            refuse_nesting({other.name: other.target for other, _ in mounts.values()}, volume.target, "mounts")
-            mounts[volume_id] = (volume, read_only)
-    return tuple(mounts.values())
-
-
-# -- carrying it out
+def _find_cards(session: Session, order: Order) -> Placement:
+    """Raises InvalidInput when it is the image that no driver can run, else NoCapacity."""
+    try:
+        return gpus.find(session, order.cards, cuda_version=order.image.cuda_version)
+    except NoCapacity as error:
+        if refusal := gpus.image_refusal(session, order.cards, order.image.cuda_version):
+            raise InvalidInput.of("image", WORDINGS[refusal.code].title, **refusal.facts) from error
+        raise
 
 
 def _choose_host(session: Session) -> Host:
@@ -272,18 +205,20 @@ def _choose_host(session: Session) -> Host:
     return host
 
 
-def _insert(session: Session, owner: Member, host: Host, order: _Order, now: datetime) -> Workspace:
-    image, limits = order.image, order.limits
+def _insert(session: Session, owner: Member, host_id: str, order: Order, now: datetime) -> Workspace:
+    image, limits, cards = order.image, order.limits, order.cards
     workspace = Workspace(
-        id=new_id(), owner_id=owner.id, host_id=host.id, name=order.name, image_id=image.id,
+        id=new_id(), owner_id=owner.id, host_id=host_id, name=order.name, image_id=image.id,
         image_reference=order.reference, cpu_millis=limits.cpu_millis, memory_bytes=limits.memory_bytes,
         shm_bytes=limits.shm_bytes, pids=limits.pids, jupyter=image.has_jupyter, desired=Desired.RUNNING,
         generation=1, created_at=now, phase=Phase.PULLING, phase_at=now, health=Health.UNKNOWN,
-        observed_generation=0, revision=0, progress=progress.fresh(with_jupyter=image.has_jupyter), failures=0,
+        observed_generation=0, revision=0, failures=0,
+        progress=progress.fresh(with_jupyter=image.has_jupyter, with_gpus=cards.count > 0),
+        gpu_count=cards.count, gpu_model=cards.model, gpu_uuids=list(cards.uuids),
     )
     try:
         with session.begin_nested():
             session.add(workspace)
     except IntegrityError as error:
-        raise _name_taken(order.name, {order.name}) from error     # somebody was faster (PostgreSQL only)
+        raise orders.name_taken(order.name, {order.name}) from error     # somebody was faster (PostgreSQL only)
     return workspace

@@ -60,7 +60,7 @@ def install_toolkit(bin_folder: Path, state_file: Path, log_file: Path) -> Path:
 def container_mounts(state_file: Path) -> tuple[FolderMount, FolderMount]:
     """What a container needs to see simulated cards on an engine that has no toolkit: read-only, and live.
 
-    The cards are those of its NVIDIA_VISIBLE_DEVICES. `state_file` is called STATE_NAME, in a folder that holds nothing
+    The cards are those of its BERTH_SIMULATED_GPUS. `state_file` is called STATE_NAME, in a folder that holds nothing
     else; the program is put beside it.
     """
     program = install_program(state_file.parent)

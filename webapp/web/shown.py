@@ -12,8 +12,8 @@ from flask import Flask
 from flask_babel import get_locale
 from markupsafe import Markup, escape
 
-from webapp.domain.reasons import WORDINGS
 from webapp.domain.sizes import format_cpus, show_size
+from webapp.domain.wordings import WORDINGS
 from webapp.domain.workspace import Desired, Health, Phase, StepName
 from webapp.errors import N_
 from webapp.web.context import now
@@ -53,6 +53,7 @@ STEPS = {
     StepName.IMAGE: N_("Image is on the host"),
     StepName.CREATED: N_("Container is made"),
     StepName.SSH: N_("SSH answers"),
+    StepName.GPUS: N_("The GPUs inside are the right ones"),
     StepName.JUPYTER: N_("Jupyter answers"),
     StepName.READY: N_("Ready"),
 }

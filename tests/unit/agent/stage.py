@@ -27,7 +27,7 @@ from webapp.engines.fake import FakeEngine
 from webapp.engines.fake_state import FakeMachine
 from webapp.errors import fill
 from webapp.services import observations, workspaces
-from webapp.services.workspaces import LaunchRequest
+from webapp.services.orders import LaunchRequest
 from webapp.store.session import Store
 from webapp.store.tables import Operation, PortClaim, Workspace
 

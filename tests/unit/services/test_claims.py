@@ -12,7 +12,7 @@ from webapp.domain.ports import PortRange
 from webapp.domain.workspace import Service
 from webapp.errors import NoFreePort
 from webapp.services import ports, workspaces
-from webapp.services.workspaces import LaunchRequest
+from webapp.services.orders import LaunchRequest
 from webapp.store.session import Store
 from webapp.store.tables import Event, PortClaim
 

@@ -28,6 +28,7 @@ from webapp.engines.docker.archive import TAR_OVERHEAD, gathered, only_file, pac
 from webapp.engines.docker.body import RLIMITS, container_body
 from webapp.engines.docker.connection import ANSWER_SECONDS, Client, Connection
 from webapp.engines.docker.events import EventStream
+from webapp.engines.docker.gpus import cdi_gpus
 from webapp.engines.docker.host_rules import HostRules
 from webapp.engines.docker.network import ensure_network, find_network, is_ours
 from webapp.engines.docker.output import Frames, Tail, readable
@@ -150,7 +151,7 @@ class DockerEngine:
 
     def create(self, spec: ContainerSpec) -> str:
         try:
-            body = container_body(spec, self._rlimits())
+            body = container_body(spec, self._rlimits(), self._cdi_gpus() if spec.gpus.uuids else frozenset())
         except ValueError as error:
             raise EngineRejected(host=self._host, detail=str(error)) from error
         with self._connection.api(CHANGE_SECONDS, image=spec.image) as api:
@@ -161,6 +162,11 @@ class DockerEngine:
                 if error.status_code != 409:
                     raise
                 return self._adopted(api, spec, error)
+
+    def _cdi_gpus(self) -> frozenset[str]:
+        """Asked at each creation: the list is made anew when the driver or the MIG slices change (promises.md 32)."""
+        with self._connection.api() as api:
+            return cdi_gpus(api.info())
 
     def _adopted(self, api: Client, spec: ContainerSpec, error: docker.errors.APIError) -> str:
         """Id of the container that has the name already, if it is the very one that `spec` is about."""

@@ -8,26 +8,28 @@ settings, and an engine's configuration file changes what an absent field means.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from webapp.domain.container import ContainerSpec, FolderMount, PublishedPort, VolumeMount
 from webapp.domain.mounts import parse_host_folder
 from webapp.engines import NETWORK_PREFIX
+from webapp.engines.docker import gpus
 from webapp.errors import InvalidInput
 
 # NCCL pins memory and PyTorch's DataLoader opens a file per tensor; both fail on the kernel's defaults.
 # An engine without CAP_SYS_RESOURCE cannot raise them: see rlimits.py.
 RLIMITS = {"memlock": -1, "stack": 64 * 1024 * 1024, "nofile": 65536}   # bytes, bytes, files; -1 = unlimited
 LOG_OPTIONS = {"max-size": "10m", "max-file": "3"}      # json-file has no cap by default (moby#27957)
-NO_GPU = "void"     # not "none": the container toolkit 1.18.2 took that for all of them
 
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NAMED_THING = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
-def container_body(spec: ContainerSpec, rlimits: Mapping[str, int] = RLIMITS) -> dict[str, Any]:
-    """The whole body. `rlimits`: what this engine is able to set, see rlimits.py.
+def container_body(
+    spec: ContainerSpec, rlimits: Mapping[str, int] = RLIMITS, cdi_gpus: Collection[str] = frozenset(),
+) -> dict[str, Any]:
+    """The whole body. `rlimits`: what this engine is able to set, see rlimits.py. `cdi_gpus`: UUIDs it knows by CDI.
 
     Cmd null = the image's own. Entrypoint null = always the image's own, which a commit keeps.
 
@@ -39,7 +41,7 @@ def container_body(spec: ContainerSpec, rlimits: Mapping[str, int] = RLIMITS) ->
         "Image": spec.image,
         "Hostname": spec.hostname,
         "User": f"{spec.uid}:{spec.gid}",
-        "Env": _environment(spec.environment),
+        "Env": [*_environment(spec.environment), *gpus.environment(spec.gpus, cdi_gpus)],
         "Labels": dict(spec.labels),
         "Cmd": list(spec.command) or None,
         "Entrypoint": None,
@@ -52,12 +54,14 @@ def container_body(spec: ContainerSpec, rlimits: Mapping[str, int] = RLIMITS) ->
         "AttachStdin": False,
         "AttachStdout": False,
         "AttachStderr": False,
-        "HostConfig": _host_config(spec, rlimits),
+        "HostConfig": _host_config(spec, rlimits, cdi_gpus),
         "NetworkingConfig": {"EndpointsConfig": {spec.network: {}}},
     }
 
 
-def _host_config(spec: ContainerSpec, rlimits: Mapping[str, int]) -> dict[str, Any]:
+def _host_config(
+    spec: ContainerSpec, rlimits: Mapping[str, int], cdi_gpus: Collection[str]
+) -> dict[str, Any]:
     limits = spec.limits
     return {
         "Memory": limits.memory_bytes,
@@ -71,7 +75,7 @@ def _host_config(spec: ContainerSpec, rlimits: Mapping[str, int]) -> dict[str, A
         "CapDrop": ["ALL"],
         "SecurityOpt": ["no-new-privileges"],
         "Devices": [],
-        "DeviceRequests": [],
+        "DeviceRequests": gpus.device_requests(spec.gpus, cdi_gpus),
         "DeviceCgroupRules": [],
         "IpcMode": "private",       # an engine may have "shareable" as its default
         "PidMode": "",
@@ -87,7 +91,7 @@ def _host_config(spec: ContainerSpec, rlimits: Mapping[str, int]) -> dict[str, A
         "PublishAllPorts": False,
         "PortBindings": _port_bindings(spec.ports),
         "Binds": [],                # the short form cuts paths at colons (docker-py#2041); Mounts do not
-        "Mounts": [_mount(mount) for mount in spec.mounts],
+        "Mounts": [_mount(mount) for mount in (*spec.mounts, *spec.gpus.mounts)],
         "VolumesFrom": [],
         "Links": [],
         "NetworkMode": spec.network,
@@ -99,12 +103,11 @@ def _environment(environment: Mapping[str, str]) -> list[str]:
     for name, value in environment.items():
         if not _ENVIRONMENT_NAME.fullmatch(name) or "\0" in value:
             raise ValueError(f"not a variable of an environment: {name!r}")
-    kept = [f"{name}={value}" for name, value in environment.items() if not is_reserved_variable(name)]
-    return [*kept, f"NVIDIA_VISIBLE_DEVICES={NO_GPU}"]
+    return [f"{name}={value}" for name, value in environment.items() if not is_reserved_variable(name)]
 
 
 def is_reserved_variable(name: str) -> bool:
-    return name.startswith("NVIDIA_") or name in ("CUDA_VISIBLE_DEVICES", "LD_PRELOAD")
+    return gpus.is_reserved(name) or name == "LD_PRELOAD"
 
 
 def _port_bindings(ports: Iterable[PublishedPort]) -> dict[str, list[dict[str, str]]]:

@@ -15,6 +15,7 @@ from webapp.domain.container import (
     ImageFacts,
     PublishedPort,
 )
+from webapp.engines.docker.gpus import asked_for
 
 # "2026-01-02T03:04:05.123456789Z": nanoseconds, more than datetime reads; or +02:00 where the engine's zone is not UTC.
 _TIME = re.compile(r"(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,9}))?(Z|[+-]\d\d:\d\d)?")
@@ -60,6 +61,7 @@ def inspected_container(found: Mapping[str, Any]) -> ContainerDetail:
         started_at=parse_time(state.get("StartedAt")),
         finished_at=finished_at,
         ports=published_ports((found.get("HostConfig") or {}).get("PortBindings") or {}),
+        gpus=asked_for(found),
         raw=found,
     )
 

@@ -9,11 +9,22 @@ import re
 
 import docker.errors
 
-from webapp.errors import DiskFull, EngineError, EngineRejected, EngineUnreachable, ImageNotFound, PortTaken
+from webapp.errors import (
+    DiskFull,
+    EngineError,
+    EngineRejected,
+    EngineUnreachable,
+    GpusRefused,
+    ImageNotFound,
+    PortTaken,
+)
 
 MOST_DETAIL = 500   # characters of the engine's prose that are kept
 
 _PORT_TAKEN = ("port is already allocated", "address already in use")
+# The toolkit's hook and its CLI; an engine without the toolkit; CDI names that the engine does not know.
+_GPUS_REFUSED = ("nvidia-container-cli", "nvidia-container-runtime", "could not select device driver",
+                 "unresolvable cdi devices", "cdi device injection failed", "/dev/nvidia")
 # 20.10: "listen tcp4 127.0.0.1:2201: bind: address already in use", "Bind for 127.0.0.1:2201 failed: port is already
 # allocated"; 28: "failed to bind host port for 0.0.0.0:2201:172.18.0.2:22/tcp: address already in use" and
 # "failed to bind host port 127.0.0.1:2201/tcp: address already in use".
@@ -38,6 +49,8 @@ def refusal(sentence: object, *, host: str, image: str = "", status: int | None 
         return PortTaken(host=host, port=port_in(detail), detail=detail)
     if "no space left on device" in lower or "disk quota exceeded" in lower:
         return DiskFull(host=host, detail=detail)
+    if any(words in lower for words in _GPUS_REFUSED):
+        return GpusRefused(host=host, detail=detail)
     if status == 404 and (image or "no such image" in lower):
         return ImageNotFound(host=host, image=image, detail=detail)
     return EngineRejected(host=host, detail=detail)

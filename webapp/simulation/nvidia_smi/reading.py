@@ -13,6 +13,7 @@ from .tables import FAILURES
 
 CONTAINER_STATE = "/usr/lib/simulated-gpus/state.json"
 FIRST_PROCESS = "/proc/1/environ"
+MOUNTED_CARDS = "BERTH_SIMULATED_GPUS"
 
 
 class Refused(Exception):
@@ -22,12 +23,16 @@ class Refused(Exception):
         super().__init__(text)
         self.code, self.text = code, text
 def state_and_visible(options: dict[str, str]) -> tuple[str, str]:
-    """Path of the state file, and the cards to show as NVIDIA_VISIBLE_DEVICES names them."""
+    """Path of the state file, and the cards to show: UUIDs and numbers with commas between, or `all`.
+
+    A toolkit names them in NVIDIA_VISIBLE_DEVICES. Where there is none, and Berth mounts this program, they are in
+    BERTH_SIMULATED_GPUS: an engine whose default runtime is NVIDIA's would look for them as real cards.
+    """
     given = options.get("--simulated-state")
     if given:
         return given, "all"
     path = os.environ.get("SIMULATED_GPUS_STATE", CONTAINER_STATE)
-    asked = os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
+    asked = os.environ.get(MOUNTED_CARDS) or os.environ.get("NVIDIA_VISIBLE_DEVICES", "")
     if path != CONTAINER_STATE:
         return path, asked
     try:
@@ -35,8 +40,8 @@ def state_and_visible(options: dict[str, str]) -> tuple[str, str]:
             lines = file.read().decode(errors="replace").split("\0")
     except OSError:     # another user's process: what is left is this one's own environment
         return path, asked
-    values = [line.partition("=")[2] for line in lines if line.startswith("NVIDIA_VISIBLE_DEVICES=")]
-    return path, values[-1] if values else ""       # the engine appends its own to the image's: the last one counts
+    said = dict(line.partition("=")[::2] for line in lines)     # an engine appends to the image's: the last counts
+    return path, said.get(MOUNTED_CARDS) or said.get("NVIDIA_VISIBLE_DEVICES", "")
 
 
 def awake(path: str, parent: int | None) -> dict[str, Any]:

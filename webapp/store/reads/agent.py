@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, select
+from sqlalchemy import ColumnElement, and_, bindparam, select
 from sqlalchemy.orm import Session
 
+from webapp.domain.gpu import Condition
+from webapp.domain.gpu import Gpu as GpuValue
 from webapp.domain.plan import Wanted
 from webapp.domain.workspace import Desired, Limits, Person, Phase, Service
 from webapp.domain.workspace import Team as TeamValue
 from webapp.store.tables import (
     AgentState,
+    Gpu,
+    GpuClaim,
     Host,
     Image,
     Member,
@@ -49,6 +53,18 @@ class MountWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class CardHeld:
+    """A card that it has a claim on, as it was last seen."""
+
+    uuid: str
+    label: str                          # domain.gpu.Gpu.label
+    is_slice: bool                      # of a card in MIG mode
+    is_well: bool
+    fault: Mapping[str, Any] | None     # why it is not well
+    simulated: bool
+
+
+@dataclass(frozen=True, slots=True)
 class WorkspaceInFull:
     """All that one workspace is made of, but for its secrets."""
 
@@ -69,6 +85,10 @@ class WorkspaceInFull:
     started_at: datetime | None
     health: str
     note: Mapping[str, Any] | None
+    gpu_count: int = 0                  # cards that it is to have
+    cards: tuple[CardHeld, ...] = ()    # those it holds, ascending by UUID
+    cuda_version: str | None = None     # of the image
+    driver_version: str | None = None   # NVIDIA's, of the host
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +103,7 @@ def hosts(session: Session) -> list[Host]:
 
 
 def wanted_on(session: Session, host_id: str, instance: str) -> list[Wanted]:
-    """Every workspace of the host that is not gone for good. Two statements, however many there are."""
+    """Every workspace of the host that is not gone for good. Three statements, however many there are."""
     return _wanted_where(session, Workspace.phase != Phase.REMOVED, host_id, instance)
 
 
@@ -97,7 +117,10 @@ def _wanted_where(session: Session, which: ColumnElement[bool], host_id: str, in
     ports: dict[str, dict[Service, int]] = defaultdict(dict)
     for claim in session.scalars(select(PortClaim).where(PortClaim.host_id == host_id)):
         ports[claim.workspace_id][Service(claim.service)] = claim.port
-    return [_wanted(row, ports[row.id], instance) for row in rows]
+    held: dict[str, list[str]] = defaultdict(list)
+    for gpu in session.scalars(select(GpuClaim).where(GpuClaim.host_id == host_id)):
+        held[gpu.workspace_id].append(gpu.gpu_uuid)
+    return [_wanted(row, ports[row.id], held[row.id], instance) for row in rows]
 
 
 def workspace(session: Session, workspace_id: str, instance: str, *, epoch: int) -> WorkspaceInFull | None:
@@ -115,13 +138,16 @@ def workspace(session: Session, workspace_id: str, instance: str, *, epoch: int)
     claims = session.scalars(select(PortClaim).where(PortClaim.workspace_id == workspace_id))
     ports = {Service(claim.service): claim.port for claim in claims}
     teams = _teams_of(session, owner.id)
+    cards = _cards(session, workspace_id)
     return WorkspaceInFull(
-        wanted=_wanted(row, ports, instance), name=row.name, host_id=host.id, host_name=host.name, owner_id=owner.id,
+        wanted=_wanted(row, ports, [card.uuid for card in cards], instance), name=row.name, host_id=host.id,
+        host_name=host.name, owner_id=owner.id,
         person=Person(owner.username, owner.uid, teams), owner_active=owner.deactivated_at is None,
         image_reference=row.image_reference, image_withdrawn=image.withdrawn_at is not None,
         limits=Limits(row.cpu_millis, row.memory_bytes, row.shm_bytes, row.pids), jupyter=row.jupyter,
         mounts=_mounts(session, workspace_id, teams), failures=row.failures, progress=row.progress,
-        started_at=row.started_at, health=row.health, note=row.note,
+        started_at=row.started_at, health=row.health, note=row.note, gpu_count=row.gpu_count, cards=cards,
+        cuda_version=image.cuda_version, driver_version=host.driver_version,
     )
 
 
@@ -154,12 +180,32 @@ def waiting_operations(session: Session, host_id: str) -> list[Operation]:
     ))
 
 
-def _wanted(row: Workspace, ports: Mapping[Service, int], instance: str) -> Wanted:
+def claims(session: Session, workspace_id: str) -> frozenset[str]:
+    """UUIDs of the cards that it holds now."""
+    return frozenset(session.scalars(select(GpuClaim.gpu_uuid).where(GpuClaim.workspace_id == workspace_id)))
+
+
+def _cards(session: Session, workspace_id: str) -> tuple[CardHeld, ...]:
+    """A claim on a card that no look has shown (its host's rows were lost) counts as one that is not well."""
+    rows = session.execute(
+        select(GpuClaim.gpu_uuid, Gpu)
+        .outerjoin(Gpu, and_(Gpu.host_id == GpuClaim.host_id, Gpu.uuid == GpuClaim.gpu_uuid))
+        .where(GpuClaim.workspace_id == workspace_id).order_by(GpuClaim.gpu_uuid))
+    return tuple(
+        CardHeld(uuid, uuid, False, False, None, False) if row is None else CardHeld(
+            uuid=uuid, label=GpuValue(uuid, row.index, row.model).label, is_slice=row.parent_uuid is not None,
+            is_well=row.condition == Condition.OK, fault=row.refusal if row.condition != Condition.OK else None,
+            simulated=row.simulated)
+        for uuid, row in rows
+    )
+
+
+def _wanted(row: Workspace, ports: Mapping[Service, int], gpus: Iterable[str], instance: str) -> Wanted:
     return Wanted(
         instance=instance, workspace_id=row.id, desired=Desired(row.desired), generation=row.generation,
         attempted_generation=row.attempted_generation, observed_generation=row.observed_generation,
         phase=Phase(row.phase), revision=row.revision, container_id=row.container_id, private_image=row.private_image,
-        ports=dict(ports), next_try_at=row.next_try_at,
+        ports=dict(ports), next_try_at=row.next_try_at, gpus=tuple(sorted(gpus)),
     )
 
 

@@ -2,13 +2,14 @@
 
 from webapp.store.tables.base import Base
 from webapp.store.tables.catalogue import Image, Volume, WorkspaceMount
+from webapp.store.tables.gpus import Gpu, GpuClaim
 from webapp.store.tables.hosts import Host, HostHome
 from webapp.store.tables.people import Invite, Member, Role, SshKey, Team, TeamMember
 from webapp.store.tables.work import AgentState, Event, Intent, Operation
 from webapp.store.tables.workspaces import PortClaim, PortHistory, Workspace, WorkspaceSecret
 
 __all__ = [
-    "AgentState", "Base", "Event", "Host", "HostHome", "Image", "Intent", "Invite", "Member", "Operation",
-    "PortClaim", "PortHistory", "Role", "SshKey", "Team", "TeamMember", "Volume", "Workspace", "WorkspaceMount",
-    "WorkspaceSecret",
+    "AgentState", "Base", "Event", "Gpu", "GpuClaim", "Host", "HostHome", "Image", "Intent", "Invite", "Member",
+    "Operation", "PortClaim", "PortHistory", "Role", "SshKey", "Team", "TeamMember", "Volume", "Workspace",
+    "WorkspaceMount", "WorkspaceSecret",
 ]

@@ -37,4 +37,4 @@ class UtcDateTime(TypeDecorator[datetime]):
 
 class Base(DeclarativeBase):
     metadata = MetaData(naming_convention=NAMES)
-    type_annotation_map = {datetime: UtcDateTime, dict[str, Any]: JSON(none_as_null=True)}
+    type_annotation_map = {datetime: UtcDateTime, dict[str, Any]: JSON(none_as_null=True), list[str]: JSON()}

@@ -26,6 +26,12 @@ class Host(Base):
     trouble: Mapped[str | None]                     # the engine's last error, one sentence, when unreachable
     capabilities: Mapped[dict[str, Any] | None]     # engines.Capabilities as JSON
 
+    gpus_seen_at: Mapped[datetime | None]           # last answer of nvidia-smi, whatever it said
+    driver_version: Mapped[str | None]              # NVIDIA's
+    cuda_version: Mapped[str | None]                # the newest that the driver knows
+    gpu_trouble: Mapped[dict[str, Any] | None]      # {"code", "facts"}: why the cards could not be read, or not all
+    gpu_links: Mapped[dict[str, Any] | None]        # {"UUID UUID": domain.gpu.Link.closeness}; what is missing: unknown
+
 
 class HostHome(Base):
     """A member's home on a host. The skeleton of a new home is written once; its row says that it was."""

@@ -35,6 +35,9 @@ class Workspace(Base):
     shm_bytes: Mapped[int] = mapped_column(BigInteger)
     pids: Mapped[int]
     jupyter: Mapped[bool]                           # False: SSH only
+    gpu_count: Mapped[int] = mapped_column(default=0)               # cards that it is to have
+    gpu_model: Mapped[str | None]                                   # which alone will do; None = any
+    gpu_uuids: Mapped[list[str]] = mapped_column(default=list)      # those it has, or had last; held by GpuClaim alone
     desired: Mapped[str]                            # domain.workspace.Desired
     generation: Mapped[int]                         # counts intents
     created_at: Mapped[datetime]
@@ -55,6 +58,7 @@ class Workspace(Base):
     next_try_at: Mapped[datetime | None]
     log_tail: Mapped[str | None]                    # last lines of a container that failed
     started_at: Mapped[datetime | None]             # when it was last seen ready
+    gpu_check: Mapped[dict[str, Any] | None]        # domain.gpu_check: what PyTorch found inside, of this very start
 
 
 class WorkspaceSecret(Base):

@@ -8,8 +8,8 @@ from werkzeug.wrappers import Response
 from webapp.domain.sizes import format_cpus, format_size
 from webapp.errors import N_, AppError
 from webapp.services import keys, workspaces
+from webapp.services.orders import LaunchRequest
 from webapp.services.problems import Problems
-from webapp.services.workspaces import LaunchRequest
 from webapp.store.reads.launch import LaunchOptions, options
 from webapp.web.context import actor, here, member, now, reading, writing
 from webapp.web.forms import Form

@@ -1,0 +1,170 @@
+"""What a person asks for at a launch, read and judged: every problem told at once, with the field's name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from webapp.domain.house import MIN_MEMORY_BYTES, MIN_SHM_BYTES, SHM_SHARE_OF_MEMORY, HouseRules
+from webapp.domain.mounts import refuse_nesting
+from webapp.domain.names import excerpt, parse_workspace_name, suggest_name
+from webapp.domain.placement import NO_CARDS, CardRequest
+from webapp.domain.sizes import MIB, parse_cpus, parse_size
+from webapp.domain.workspace import Desired, Limits
+from webapp.errors import N_, InvalidInput
+from webapp.services import volumes
+from webapp.services.problems import Problems
+from webapp.store.tables import Gpu, Image, Member, SshKey, Volume, Workspace
+
+MOST_GPUS = 64          # of one workspace; the largest hosts have 16 or 18
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchRequest:
+    """What a person typed and ticked, unread. Problems name the field as here, but `image` for `image_id`."""
+
+    name: str
+    image_id: str
+    cpus: str = ""                                  # domain.sizes; "" = the house's default
+    memory: str = ""                                # the same
+    shm: str = ""                                   # "" = a quarter of memory
+    mounts: tuple[tuple[str, bool], ...] = ()       # (volume id, read only)
+    gpus: str = ""                                  # how many; "" = none, or as many as are named
+    gpu_model: str = ""                             # which alone will do; "" = any
+    gpu_uuids: tuple[str, ...] = ()                 # these very cards
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """A request that was read and can be carried out."""
+
+    name: str
+    image: Image
+    reference: str
+    limits: Limits
+    mounts: tuple[tuple[Volume, bool], ...]
+    cards: CardRequest
+
+
+def read(session: Session, owner: Member, request: LaunchRequest, house: HouseRules) -> Order:
+    problems = Problems()
+    with problems.gather():
+        _check_name(session, owner, request.name)
+    image = session.get(Image, request.image_id)
+    with problems.gather():
+        _check_image(session, owner, image)
+    limits = _read_limits(request, house, problems)
+    mounts = _read_mounts(session, owner, request, problems)
+    cards = NO_CARDS
+    with problems.gather():
+        cards = _read_cards(session, request)
+    problems.raise_if_any()
+    if image is None or image.reference is None or limits is None:
+        raise AssertionError("a launch was read without problems, but not whole")
+    return Order(request.name, image, image.reference, limits, mounts, cards)
+
+
+def _check_name(session: Session, owner: Member, name: str) -> None:
+    parse_workspace_name(name, "name")
+    live = select(Workspace.name).where(Workspace.owner_id == owner.id, Workspace.desired != Desired.REMOVED)
+    taken = set(session.scalars(live))
+    if name in taken:
+        raise name_taken(name, taken)
+
+
+def name_taken(name: str, taken: set[str]) -> InvalidInput:
+    return InvalidInput.of("name", N_("You have a workspace named %(given)s already. Try %(suggestion)s."),
+                           given=name, suggestion=suggest_name(taken, name))
+
+
+def _check_image(session: Session, owner: Member, image: Image | None) -> None:
+    if image is None:
+        raise InvalidInput.of("image", N_("There is no such image. Choose one from the list."))
+    if image.withdrawn_at is not None:
+        raise InvalidInput.of("image", N_("%(title)s is no longer offered. Choose another image."), title=image.title)
+    if image.reference is None:
+        raise InvalidInput.of(
+            "image",
+            N_("%(title)s is not prepared yet. An administrator prepares it with: berth image prepare %(base)s"),
+            title=image.title, base=image.base)
+    if not image.has_jupyter and session.scalar(select(SshKey.id).where(SshKey.member_id == owner.id).limit(1)) is None:
+        raise InvalidInput.of(
+            "ssh_keys", N_("%(title)s has no JupyterLab, so SSH is the only way in. Add an SSH key first."),
+            title=image.title)
+
+
+def _read_limits(request: LaunchRequest, house: HouseRules, problems: Problems) -> Limits | None:
+    """None when CPU or memory cannot be read; shm is judged against memory, so only with it."""
+    cpu_millis, memory_bytes = house.default_cpu_millis, house.default_memory_bytes
+    with problems.gather():
+        if request.cpus:
+            cpu_millis = parse_cpus(request.cpus, field="cpus", maximum=house.max_cpu_millis)
+    with problems.gather():
+        if request.memory:
+            memory_bytes = parse_size(
+                request.memory, field="memory", minimum=MIN_MEMORY_BYTES, maximum=house.max_memory_bytes)
+    if problems.has("memory"):
+        return None
+    with problems.gather():
+        return Limits(cpu_millis, memory_bytes, _read_shm(request.shm, memory_bytes))
+    return None
+
+
+def _read_shm(text: str, memory_bytes: int) -> int:
+    """Whole MiB. The kernel counts /dev/shm inside memory, so it is never more."""
+    if text:
+        return parse_size(text, field="shm", minimum=MIN_SHM_BYTES, maximum=memory_bytes)
+    return max(MIN_SHM_BYTES, memory_bytes // SHM_SHARE_OF_MEMORY // MIB * MIB)
+
+
+def _read_mounts(
+    session: Session, owner: Member, request: LaunchRequest, problems: Problems,
+) -> tuple[tuple[Volume, bool], ...]:
+    available = {volume.id: volume for volume in volumes.available_to(session, owner.id)}
+    mounts: dict[str, tuple[Volume, bool]] = {}
+    for volume_id, read_only in request.mounts:
+        volume = available.get(volume_id)
+        with problems.gather():
+            if volume is None or volume_id in mounts:
+                raise InvalidInput.of("mounts", N_("One of the volumes is not yours. Choose from the list, each once."))
+            if volume.read_only and not read_only:
+                raise InvalidInput.of("mounts", N_("%(volume)s can only be mounted read-only."), volume=volume.name)
+            refuse_nesting({other.name: other.target for other, _ in mounts.values()}, volume.target, "mounts")
+            mounts[volume_id] = (volume, read_only)
+    return tuple(mounts.values())
+
+
+def _read_cards(session: Session, request: LaunchRequest) -> CardRequest:
+    """Whether they are free is another question; this asks whether they can be meant at all."""
+    count = _read_count(request.gpus) if request.gpus else len(request.gpu_uuids)
+    named = request.gpu_uuids
+    if not named:
+        return _of_model(session, count, request.gpu_model)
+    if len(set(named)) != len(named) or count != len(named):
+        raise InvalidInput.of("gpus", N_("%(count)s GPUs are asked for and %(named)s chosen. Choose each once."),
+                              count=count, named=len(set(named)))
+    rows = session.execute(select(Gpu.uuid, Gpu.host_id).where(Gpu.uuid.in_(named))).all()
+    unknown = [uuid for uuid in named if uuid not in {row.uuid for row in rows}]
+    if unknown:
+        raise InvalidInput.of("gpus", N_("There is no GPU %(given)s, or not any more. Choose from the list."),
+                              given=excerpt(unknown[0]))
+    if not set.intersection(*({row.host_id for row in rows if row.uuid == uuid} for uuid in named)):
+        raise InvalidInput.of("gpus", N_("The GPUs you chose are in different hosts. Choose GPUs of one host."))
+    return CardRequest.these(named)
+
+
+def _read_count(text: str) -> int:
+    if text.isascii() and text.isdigit() and len(text) <= 3 and int(text) <= MOST_GPUS:
+        return int(text)
+    raise InvalidInput.of(
+        "gpus", N_("“%(given)s” is no number of GPUs. Enter a whole number up to %(most)s, 0 for none."),
+        given=excerpt(text), most=MOST_GPUS)
+
+
+def _of_model(session: Session, count: int, model: str) -> CardRequest:
+    if model and count and session.scalar(select(Gpu.key).where(Gpu.model == model).limit(1)) is None:
+        raise InvalidInput.of("gpu_model", N_("No host has a GPU of the model %(given)s. Choose from the list."),
+                              given=excerpt(model))
+    return CardRequest(count, model=model or None) if count else NO_CARDS
