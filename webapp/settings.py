@@ -50,6 +50,7 @@ class Settings:
     default_memory: str
     max_cpus: str
     max_memory: str
+    simulated_gpus: str         # no | mounted | requested
     log_level: str              # debug | info | warning | error
     log_format: str             # console | json
 
@@ -104,6 +105,9 @@ class Knobs(BaseModel):
         "cores", "", "Most CPU that one workspace may have.", shown="all of the server")
     max_memory: Annotated[str, AfterValidator(check.memory)] = _knob(
         "MiB, GiB, TiB", "", "Most memory that one workspace may have.", shown="all of the server")
+    simulated_gpus: Annotated[str, AfterValidator(check.one_of("no", "mounted", "requested"))] = _knob(
+        "word", "no", "`mounted` or `requested`: the GPUs of `berth simulate` in place of real ones, mounted into "
+        "containers, or asked of an engine that has the toolkit's stand-in.")
     log_level: Annotated[str, AfterValidator(check.one_of("debug", "info", "warning", "error"))] = _knob(
         "word", "info", "Least important log lines to write: `debug`, `info`, `warning` or `error`.")
     log_format: Annotated[str, AfterValidator(check.one_of("console", "json"))] = _knob(
@@ -159,6 +163,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         default_memory=knobs.default_memory or _less_memory("8GiB", max_memory),
         max_cpus=max_cpus,
         max_memory=max_memory,
+        simulated_gpus=knobs.simulated_gpus,
         log_level=knobs.log_level,
         log_format=knobs.log_format,
     )

@@ -62,6 +62,7 @@ BAD = [
     ("BERTH_MAX_CPUS", "1.234"),
     ("BERTH_MAX_MEMORY", "８GiB"),
     ("BERTH_MAX_MEMORY", "1MiB"),
+    ("BERTH_SIMULATED_GPUS", "four"),
     ("BERTH_LOG_LEVEL", "loud"),
     ("BERTH_LOG_FORMAT", "xml"),
 ]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import structlog
 
+from webapp.agent import cards
 from webapp.agent.context import HostContext, utc_now
 from webapp.agent.reconciler import HostLoop
 from webapp.engines import Engine, open_engine
@@ -77,7 +78,7 @@ def _contexts(
             host_id=host.id, host_name=host.name, store=store, instance=settings.instance, epoch=epoch,
             engine=opener(host.engine_url, instance=settings.instance, host=host.name),
             house=house_rules(settings), volume_roots=settings.volume_roots, bind_address=settings.workspace_bind,
-            stopping=stop.is_set,
+            stopping=stop.is_set, cards=cards.of_this_machine(settings),
         )
         for host in hosts
     ]

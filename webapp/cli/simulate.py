@@ -14,9 +14,8 @@ from webapp.domain.sizes import MIB, parse_size
 from webapp.errors import InvalidInput
 from webapp.settings import load_settings
 from webapp.simulation import presets, state
-from webapp.simulation.install import STATE_NAME
+from webapp.simulation.install import STATE_FOLDER, STATE_NAME, state_file_in
 
-FOLDER = "simulation"       # below the state folder: containers of a demo see this folder, and must see no other file
 HOST = "host"
 
 _Command = TypeVar("_Command", bound=Callable[..., Any])
@@ -24,7 +23,7 @@ _Command = TypeVar("_Command", bound=Callable[..., Any])
 
 def _file_option(command: _Command) -> _Command:
     return click.option("--file", type=click.Path(path_type=Path, dir_okay=False),
-                        help=f"The state file; default {FOLDER}/{STATE_NAME} in the state folder.")(command)
+                        help=f"The state file; default {STATE_FOLDER}/{STATE_NAME} in the state folder.")(command)
 
 
 @click.group(name="simulate")
@@ -122,7 +121,7 @@ def heal(card: str | None, file: Path | None) -> None:
 
 
 def _path(file: Path | None) -> Path:
-    return file.absolute() if file else load_settings().state_dir / FOLDER / STATE_NAME
+    return file.absolute() if file else state_file_in(load_settings().state_dir)
 
 
 def _mib(memory: str | None, card: state.Card) -> int | None:

@@ -16,11 +16,18 @@ from webapp.simulation.nvidia_smi.reading import CONTAINER_STATE
 
 CONTAINER_PROGRAM = "/usr/bin/nvidia-smi"       # where the real toolkit puts the real one
 STATE_NAME = Path(CONTAINER_STATE).name         # of the state file in its folder
+STATE_FOLDER = "simulation"     # below Berth's state folder: containers of a demo see it, and must see no other file
+HOST_FOLDER = "simulated-host"  # beside it: nvidia-smi as the agent runs it
 PROGRAM_NAME = "nvidia-smi"
 
 _MAIN = "import sys\nfrom nvidia_smi.program import main\nsys.exit(main(sys.argv[1:]))\n"
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)               # the least that a zip file can say: the same bytes on every day
 _EXECUTABLE = 0o755
+
+
+def state_file_in(state_dir: Path) -> Path:
+    """The state file of the simulated host of one Berth, whether there is one or not."""
+    return state_dir / STATE_FOLDER / STATE_NAME
 
 
 def program_bytes() -> bytes:
