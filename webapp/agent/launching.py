@@ -80,7 +80,7 @@ def start(desk: Desk, seen: Seen, step: Start) -> Seen:
         return _take_other_port(desk, seen, error)
     except GpusRefused as error:
         raise gpu_check.as_failed(desk, error) from error
-    changes: dict[str, Any] = {"observed_generation": desk.wanted.generation, "next_try_at": None}
+    changes: dict[str, Any] = {"observed_generation": desk.wanted.generation, "next_try_at": None, "gpu_check": None}
     if not desk.wanted.is_observed:
         changes["failures"] = 0             # those were the engine's; from here on its own crashes count
     steps = desk.workspace.progress

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from webapp.agent import fencing, health, operations, worker
+from webapp.agent import fencing, health, operations, torch_check, worker
 from webapp.agent.context import HostContext
 from webapp.agent.crew import Crew
 from webapp.agent.sightings import Sighting
@@ -32,6 +32,7 @@ PASS_SECONDS = 5.0              # at the latest
 SILENT_PASS_SECONDS = 2.0       # while the engine does not answer
 DESCRIBE_SECONDS = 60.0         # how often the host's facts and rules are looked at again
 WORKERS = 24                    # 20 launches at once do not queue behind each other; most of their time is waiting
+CHECKERS = 2                    # importing PyTorch takes a core each; nobody waits for it
 SEEN_SECONDS = 10.0             # how often "seen" is written down while nothing else changes
 RESTLESS_SECONDS = 1.0          # after an event the list may still show the old state (seen: 20 ms after "die")
 RESTLESS_PASS_SECONDS = 0.2
@@ -55,7 +56,9 @@ class HostLoop:
         self._wake = threading.Event()
         self._ring = threading.Event()
         self._crew = Crew(f"work-{context.host_name}", size=WORKERS, stop=stop, after_each=self._wake.set)
+        self._checkers = Crew(f"check-{context.host_name}", size=CHECKERS, stop=stop, after_each=lambda: None)
         self._hands: Hands = hands or self._crew
+        self._second_hands: Hands = hands or self._checkers
         self._health = health.HealthCheck(context)
         self._health_due = 0.0
         self._describe_due = 0.0
@@ -131,6 +134,7 @@ class HostLoop:
             due = self._reconcile(wanted, listed)
             next_pass = min(next_pass, due or next_pass)
         self._look_after(rows, listed)
+        self._try_cards(rows)
         return max(0.02, (next_pass - context.now()).total_seconds())
 
     def _reconcile(self, wanted: Wanted, listed: tuple[Container, ...]) -> datetime | None:
@@ -160,6 +164,14 @@ class HostLoop:
         self._health_due = self.context.monotonic() + health.EVERY_SECONDS
         for wanted in running:
             self._hands.submit(f"health {wanted.workspace_id}", self._health.look_at, wanted)
+
+    def _try_cards(self, rows: Sequence[Wanted]) -> None:
+        if not any(wanted.phase is Phase.RUNNING and wanted.gpus for wanted in rows):
+            return
+        with self.context.store.read() as session:
+            unchecked = reads.to_be_checked(session, self.context.host_id, self.context.epoch)
+        for workspace_id in unchecked:
+            self._second_hands.submit(f"torch {workspace_id}", torch_check.try_cards, self.context, workspace_id)
 
     def _note_ooms(self, running: Sequence[Wanted], listed: tuple[Container, ...]) -> None:
         while not self._oom_events.empty():

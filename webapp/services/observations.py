@@ -60,6 +60,15 @@ def release_gpus(session: Session, workspace_id: str, *, generation: int, epoch:
     return True
 
 
+def record_gpu_check(
+    session: Session, workspace_id: str, *, epoch: int, was: Mapping[str, Any], check: Mapping[str, Any] | None
+) -> None:
+    """What the check found that wrote `was` when it began; nothing when the workspace was started anew meanwhile."""
+    row = session.scalar(select(Workspace).where(Workspace.id == workspace_id, _is_current(epoch)).with_for_update())
+    if row is not None and row.gpu_check == was:
+        row.gpu_check = None if check is None else dict(check)
+
+
 def record_removed(session: Session, workspace_id: str, *, generation: int, epoch: int, now: datetime) -> bool:
     """Nothing of it is left on its host: give its ports back and forget its secrets. The row stays, for history."""
     changes = {"phase": Phase.REMOVED, "observed_generation": generation, "health": Health.UNKNOWN, "reason": None,

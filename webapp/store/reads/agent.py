@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 
 from webapp.domain.gpu import Condition
 from webapp.domain.gpu import Gpu as GpuValue
+from webapp.domain.gpu_check import CheckState
 from webapp.domain.plan import Wanted
 from webapp.domain.workspace import Desired, Limits, Person, Phase, Service
 from webapp.domain.workspace import Team as TeamValue
@@ -178,6 +179,17 @@ def waiting_operations(session: Session, host_id: str) -> list[Operation]:
         .where(Operation.state == "waiting", Workspace.host_id == host_id)
         .order_by(Operation.created_at)
     ))
+
+
+def to_be_checked(session: Session, host_id: str, epoch: int) -> list[str]:
+    """Workspaces that run with cards which nobody has tried since their start, or an earlier agent did not end to."""
+    rows = session.execute(
+        select(Workspace.id, Workspace.gpu_check)
+        .where(Workspace.host_id == host_id, Workspace.phase == Phase.RUNNING, Workspace.gpu_count > 0))
+    return [
+        workspace_id for workspace_id, check in rows
+        if check is None or (check["state"] == CheckState.RUNNING and check["facts"].get("epoch") != epoch)
+    ]
 
 
 def claims(session: Session, workspace_id: str) -> frozenset[str]:
