@@ -13,7 +13,7 @@ from conftest import TINY
 from hypothesis import given
 from hypothesis import strategies as st
 
-from webapp.domain.container import ContainerSpec, FolderMount, PublishedPort, VolumeMount
+from webapp.domain.container import ContainerSpec, FolderMount, GpuAccess, PublishedPort, VolumeMount
 from webapp.domain.ports import PortRange
 from webapp.domain.workspace import Limits
 from webapp.engines import network_name
@@ -37,7 +37,8 @@ MOUNTS = st.one_of(
 PORTS = st.one_of(
     st.just(PublishedPort(2222, "127.0.0.1", 2201)), st.builds(PublishedPort, st.integers(), TEXT, st.integers())
 )
-DECIDING = ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_X=", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD", "OK"]
+DECIDING = ["NVIDIA_VISIBLE_DEVICES", "NVIDIA_X=", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", "LD_PRELOAD",
+            "BERTH_SIMULATED_GPUS", "OK"]
 VARIABLES = st.one_of(st.from_regex(r"\A[A-Z_]{1,9}\Z"), TEXT, st.sampled_from(DECIDING))
 SPECS = st.builds(
     ContainerSpec,
@@ -106,7 +107,7 @@ def test_no_environment_decides_about_gpus_or_gets_into_every_process(any_spec: 
         entries = container_body(any_spec)["Env"]
     except ValueError:
         return
-    special = [e for e in entries if e.startswith(("NVIDIA_", "CUDA_VISIBLE_DEVICES", "LD_PRELOAD="))]
+    special = [e for e in entries if e.startswith(("NVIDIA_", "CUDA_", "LD_PRELOAD=", "BERTH_SIMULATED_GPUS"))]
     assert special == ["NVIDIA_VISIBLE_DEVICES=void"]
 
 
@@ -153,6 +154,77 @@ def test_variables_of_a_person_that_decide_about_gpus_are_left_out() -> None:
     environment = container_body(spec(environment={**mine, "LD_PRELOAD": "/x.so", "MINE": "a=b"}))["Env"]
 
     assert environment == ["MINE=a=b", "NVIDIA_VISIBLE_DEVICES=void"]
+
+
+# -- cards
+
+CARDS = tuple(f"GPU-51e1a7ed-0000-0000-0000-{number:012}" for number in range(4))
+SLICE = "MIG-51e1a7ed-0000-0000-0000-000000000009"
+STAND_IN = (FolderMount("/srv/berth/simulation", "/usr/lib/simulated-gpus", read_only=True),
+            FolderMount("/srv/berth/simulated-host/nvidia-smi", "/usr/bin/nvidia-smi", read_only=True))
+GPUS = st.builds(
+    GpuAccess, uuids=st.lists(st.sampled_from([*CARDS, SLICE]), unique=True).map(sorted).map(tuple),
+    mounts=st.sampled_from([(), STAND_IN]))
+PERSONS = st.dictionaries(
+    st.sampled_from([*DECIDING, "NVIDIA_DRIVER_CAPABILITIES", "NVIDIA_REQUIRE_CUDA", "MINE"]), TEXT, max_size=5)
+
+
+def about_cards(body: dict[str, Any]) -> dict[str, str]:
+    """Each variable of the body that says something about cards, once."""
+    entries = [e.partition("=") for e in body["Env"] if e.startswith(("NVIDIA_", "CUDA_", "BERTH_SIMULATED_GPUS"))]
+    assert len({name for name, _, _ in entries}) == len(entries)
+    return {name: value for name, _, value in entries}
+
+
+@given(GPUS, PERSONS, st.sets(st.sampled_from([*CARDS, SLICE, "0", "all"])))
+def test_body_asks_for_exactly_the_cards_whatever_a_persons_environment_says(
+    gpus: GpuAccess, persons: dict[str, str], by_cdi: set[str]
+) -> None:
+    try:
+        body = container_body(spec(gpus=gpus, environment=persons), cdi_gpus=by_cdi)
+    except ValueError:
+        return
+    requests, said = body["HostConfig"]["DeviceRequests"], about_cards(body)
+    asked = [name.removeprefix("nvidia.com/gpu=") for request in requests for name in request["DeviceIDs"]]
+    assert asked == ([] if gpus.mounts else list(gpus.uuids))
+    assert all(request["Count"] == 0 and request["DeviceIDs"] for request in requests)
+    seen_by_hook = said["NVIDIA_VISIBLE_DEVICES"]
+    assert seen_by_hook == (",".join(asked) if requests and requests[0]["Driver"] == "nvidia" else "void")
+    assert said.get("CUDA_DEVICE_ORDER") == ("PCI_BUS_ID" if gpus.uuids else None)
+    assert said.get("NVIDIA_DRIVER_CAPABILITIES") == ("compute,utility" if gpus.uuids else None)
+    assert said.get("BERTH_SIMULATED_GPUS") == (",".join(gpus.uuids) if gpus.uuids and gpus.mounts else None)
+    assert set(said) <= {"NVIDIA_VISIBLE_DEVICES", "NVIDIA_DRIVER_CAPABILITIES", "CUDA_DEVICE_ORDER",
+                         "BERTH_SIMULATED_GPUS"}
+    assert body["HostConfig"]["Devices"] == []
+
+
+def test_cards_are_asked_of_the_nvidia_driver_by_uuid() -> None:
+    body = container_body(spec(gpus=GpuAccess((CARDS[1], SLICE))))
+
+    assert body["HostConfig"]["DeviceRequests"] == [{
+        "Driver": "nvidia", "Count": 0, "DeviceIDs": [CARDS[1], SLICE], "Capabilities": [["gpu", "compute", "utility"]],
+        "Options": {}}]
+    assert about_cards(body)["NVIDIA_VISIBLE_DEVICES"] == f"{CARDS[1]},{SLICE}"
+
+
+def test_cards_are_asked_by_their_cdi_names_when_the_engine_knows_all_of_them_so() -> None:
+    asked = spec(gpus=GpuAccess(CARDS[:2]))
+    body = container_body(asked, cdi_gpus={"0", "1", *CARDS})
+
+    assert body["HostConfig"]["DeviceRequests"] == [{
+        "Driver": "cdi", "Count": 0, "DeviceIDs": [f"nvidia.com/gpu={uuid}" for uuid in CARDS[:2]], "Capabilities": [],
+        "Options": {}}]
+    assert about_cards(body)["NVIDIA_VISIBLE_DEVICES"] == "void"
+    only_one = container_body(asked, cdi_gpus={CARDS[0]})["HostConfig"]["DeviceRequests"]
+    assert [request["Driver"] for request in only_one] == ["nvidia"]
+
+
+def test_simulated_cards_without_a_toolkit_are_mounted_and_nothing_is_asked_for() -> None:
+    host = container_body(spec(gpus=GpuAccess(CARDS[:1], STAND_IN)))["HostConfig"]
+
+    assert host["DeviceRequests"] == []
+    assert [(m["Source"], m["Target"], m["ReadOnly"]) for m in host["Mounts"] if m["Type"] == "bind"] == [
+        (mount.source, mount.target, True) for mount in STAND_IN]
 
 
 ABLE = "CapEff:\t000001ffffffffff\n"

@@ -49,9 +49,14 @@ def environment(gpus: GpuAccess, known_by_cdi: Collection[str]) -> list[str]:
     return lines
 
 
+def is_said_by_berth(variable: str) -> bool:
+    """Of `environment`: whatever an image says, it is Berth's to say."""
+    return variable.startswith("NVIDIA_") or variable in ("CUDA_DEVICE_ORDER", SIMULATED)
+
+
 def is_reserved(variable: str) -> bool:
     """What decides about cards cannot come from a person."""
-    return variable.startswith("NVIDIA_") or variable in ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER", SIMULATED)
+    return is_said_by_berth(variable) or variable == "CUDA_VISIBLE_DEVICES"
 
 
 def asked_for(found: Mapping[str, Any]) -> tuple[str, ...]:
