@@ -143,7 +143,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
     given = os.environ if environ is None else environ
     _refuse_unknown(given)
     knobs = _parse(given)
-    state_dir = Path(knobs.state_dir or _default_state_dir())
+    state_dir = Path(knobs.state_dir or default_state_dir())
     max_cpu_millis, max_memory_bytes = _machine()
     max_cpus = knobs.max_cpus or format_cpus(max_cpu_millis)
     max_memory = knobs.max_memory or format_size(max_memory_bytes)
@@ -248,7 +248,7 @@ def _refuse_what_does_not_go_together(settings: Settings) -> None:
 # -- defaults
 
 
-def _default_state_dir() -> str:
+def default_state_dir() -> str:
     return "/var/lib/berth" if os.geteuid() == 0 else os.path.expanduser("~/.local/share/berth")
 
 
@@ -291,7 +291,7 @@ def _kept(path: Path, made: str, *, mode: int) -> str:
     _make_folder(path.parent)
     try:
         if not path.exists():
-            _write_once(path, made, mode)
+            write_once(path, made, mode)
         return path.read_text("ascii").strip()
     except (OSError, UnicodeError) as error:
         raise _unusable(path, error) from error
@@ -310,7 +310,7 @@ def _unusable(path: Path, error: Exception) -> SettingsError:
                              "that owns it")
 
 
-def _write_once(path: Path, text: str, mode: int) -> None:
+def write_once(path: Path, text: str, mode: int) -> None:
     """Whole or not at all: a file of its own, then a link, which fails if somebody was faster."""
     scratch = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
     descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
