@@ -20,7 +20,9 @@ import parts
 from faults import standin
 from faults.house import Ground
 from faults.namespaces import namespace
+from faults.toolkit import Toolkit
 from faults.waiting import until
+from webapp.simulation.state import Simulation
 
 SCRIPT = parts.ROOT / "scripts" / "test_engine.py"
 private = parts.load(SCRIPT)
@@ -37,6 +39,11 @@ class OwnEngine:
     def url(self) -> str:
         return f"unix://{self.scratch}/docker.sock"
 
+    @property
+    def toolkit(self) -> Toolkit:
+        """Of an engine that was opened with cards."""
+        return Toolkit(self.scratch)
+
     def start(self) -> None:
         """As a machine that boots: whatever an earlier one left running is ended first."""
         self._forget_bridge()
@@ -46,8 +53,9 @@ class OwnEngine:
     def start_again(self) -> None:
         """As a supervisor does it: on top of what still runs."""
         with Path(self.scratch, "dockerd.log").open("ab") as log:
-            self._process = subprocess.Popen([*self._prefix, *self._command], stdin=subprocess.DEVNULL, stdout=log,
-                                             stderr=log, start_new_session=True)
+            self._process = subprocess.Popen(
+                [*self._prefix, *self._command], stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                start_new_session=True, env={**os.environ, "PATH": f"{self.scratch / 'bin'}:{os.environ['PATH']}"})
         until(lambda: private.status(self.scratch), what=lambda: Path(self.scratch, "dockerd.log").read_text()[-2000:])
 
     @property
@@ -105,10 +113,13 @@ class OwnEngine:
 
 
 @contextlib.contextmanager
-def own_engine(name: str, *, disk_bytes: int | None = None) -> Iterator[tuple[OwnEngine, Ground]]:
+def own_engine(
+    name: str, *, disk_bytes: int | None = None, cards: Simulation | None = None,
+) -> Iterator[tuple[OwnEngine, Ground]]:
     """Running, with the stand-in's images.
 
     Args:  name: letters, part of its namespace's name.   disk_bytes: size of its disk; None = the machine's own.
+           cards: what its toolkit hands out, and an image with a Python to see them by; None = it has no toolkit.
     """
     scratch = Path(tempfile.mkdtemp(prefix="bt-"))      # short: paths of sockets below it have 107 bytes at most
     with contextlib.ExitStack() as stack:
@@ -117,10 +128,14 @@ def own_engine(name: str, *, disk_bytes: int | None = None) -> Iterator[tuple[Ow
         engine = OwnEngine(scratch, inside)
         if disk_bytes:
             stack.enter_context(_small_disk(scratch / "data", disk_bytes))
+        if cards:
+            engine.toolkit.set_up(cards)
         stack.callback(engine.clean)
         engine.start()
         client = stack.enter_context(contextlib.closing(docker.DockerClient(base_url=engine.url, timeout=120)))
         standin.make_images(client)
+        if cards:
+            standin.make_image_with_python(client)
         yield engine, Ground(engine.url, client, namespace=inside)
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import docker
 
+from faults.python_image import with_python
+
 _PROGRAMS = ("cat", "dd", "echo", "env", "id", "kill", "ls", "mkdir", "nc", "rm", "sh", "sleep", "tail", "touch")
 _SCRIPTS = {
     "workspace": """#!/bin/sh
@@ -45,6 +47,7 @@ WORKSPACE = f"{REPOSITORY}:{_VERSION}"
 ENDS_AT_ONCE = f"{WORKSPACE}-ends-at-once"      # says why in its log
 NO_WORKSPACE = f"{WORKSPACE}-no-workspace"      # lacks the label of the contract
 WITH_VOLUME = f"{WORKSPACE}-with-volume"
+WITH_PYTHON = f"{WORKSPACE}-with-python"        # nvidia-smi is a Python program there
 
 _LABELS = ("LABEL berth.image.contract=1", "LABEL berth.image.jupyter=0")
 _VARIANTS: dict[str, Sequence[str]] = {
@@ -62,8 +65,18 @@ def make_images(client: docker.DockerClient) -> None:
         return
     root = root_file_system()
     for reference, changes in _VARIANTS.items():
-        repository, _, tag = reference.rpartition(":")
-        client.api.import_image_from_data(root, repository=repository, tag=tag, changes=list(changes))
+        _import(client, root, reference, changes)
+
+
+def make_image_with_python(client: docker.DockerClient) -> None:
+    """WITH_PYTHON, which asks for all cards, as images of NVIDIA do."""
+    changes = (*_VARIANTS[WORKSPACE], "ENV NVIDIA_VISIBLE_DEVICES=all", "ENV PATH=/usr/bin:/bin")
+    _import(client, with_python(root_file_system()), WITH_PYTHON, changes)
+
+
+def _import(client: docker.DockerClient, root: bytes, reference: str, changes: Sequence[str]) -> None:
+    repository, _, tag = reference.rpartition(":")
+    client.api.import_image_from_data(root, repository=repository, tag=tag, changes=list(changes))
 
 
 def root_file_system(mark: str = "") -> bytes:

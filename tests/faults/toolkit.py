@@ -1,0 +1,42 @@
+"""The simulated host below an engine of a test's own, and what the engine's toolkit stand-in handed out of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from webapp.simulation import install, state, toolkit
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    scratch: Path       # of the engine
+
+    @property
+    def state_file(self) -> Path:
+        return self.scratch / install.STATE_FOLDER / install.STATE_NAME
+
+    @property
+    def log(self) -> Path:
+        return self.scratch / "handed-out.log"
+
+    def set_up(self, simulation: state.Simulation) -> None:
+        """Before its engine starts: Docker looks for the hook once."""
+        state.create(self.state_file, simulation)
+        install.install_toolkit(self.scratch / "bin", self.state_file, self.log)
+
+    @property
+    def uuids(self) -> list[str]:
+        return [card.uuid for card in state.read(self.state_file).cards]
+
+    def given(self, container_id: str) -> list[str]:
+        """What a container got at each of its starts, oldest first: NVIDIA_VISIBLE_DEVICES as the hook read it."""
+        return [line["visible"] for line in toolkit.handed_out(self.log)
+                if line["container"] == container_id and line["error"] is None]
+
+    def errors(self) -> list[str]:
+        """What it said instead, oldest first."""
+        return [line["error"] for line in toolkit.handed_out(self.log) if line["error"] is not None]
+
+    def fail_next(self, times: int) -> None:
+        toolkit.fail_next(self.log, times)
