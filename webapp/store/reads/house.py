@@ -35,6 +35,10 @@ class HostRow:
     workspaces: int                         # not yet gone
     wanted_running: int
     ports_claimed: int
+    gpus_seen_at: datetime | None           # None = no agent has looked for cards yet
+    driver_version: str | None
+    cuda_version: str | None                # the newest that the driver knows
+    gpu_trouble: dict[str, Any] | None      # {"code", "facts"}: why cards could not be read, or not all of them
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +93,8 @@ def hosts(session: Session) -> tuple[HostRow, ...]:
             id=row.id, name=row.name, engine_url=row.engine_url, seen_at=row.seen_at,
             unreachable_since=row.unreachable_since, trouble=row.trouble, capabilities=row.capabilities,
             findings=tuple((row.capabilities or {}).get("findings", ())), workspaces=n_here, wanted_running=n_wanted,
-            ports_claimed=n_ports,
+            ports_claimed=n_ports, gpus_seen_at=row.gpus_seen_at, driver_version=row.driver_version,
+            cuda_version=row.cuda_version, gpu_trouble=row.gpu_trouble,
         )
         for row, n_here, n_wanted, n_ports in rows
     )
