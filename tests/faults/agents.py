@@ -51,6 +51,17 @@ class Process:
         until(lambda: not self.is_alive, seconds=seconds, what=lambda: f"its end:\n{self.said()[-3000:]}")
         return self._process.returncode
 
+    @property
+    def is_paused(self) -> bool:
+        """By SIGSTOP: none of its threads runs."""
+        return Path(f"/proc/{self.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    def pause(self) -> None:
+        os.kill(self.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        os.kill(self.pid, signal.SIGCONT)
+
     def kill(self) -> None:
         """As a power cut does it."""
         self._end(signal.SIGKILL)
@@ -68,6 +79,7 @@ class Process:
     def _end(self, number: signal.Signals) -> None:
         if self.is_alive:
             os.kill(self.pid, number)
+            self.resume()
         try:
             self._process.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:

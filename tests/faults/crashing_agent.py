@@ -3,9 +3,11 @@
 A file named `order` in BERTH_TEST_ORDERS (a folder) says what to do with the calls that come after it was written:
 
     {"crash": 3, "side": "before"}      die right before the third one; "after": right after; "during": while it runs
+    {"crash": 3, "side": "pause"}       stop (SIGSTOP) right before it, and make it when somebody sends SIGCONT
     {}                                  only note them
 
-Every call that changes something on the engine is noted in the folder's file `calls`, a line each, before it is made.
+Every call that changes something on the engine, and the look at the cards inside, is noted in the folder's file
+`calls`, a line each, before it is made. A file `clock` there says by how many seconds the agent's clock is ahead.
 BERTH_TEST_CHANGE_SECONDS shortens the time that the adapter gives to such a call.
 """
 
@@ -18,12 +20,15 @@ import signal
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
 from webapp import agent, logs
+from webapp.agent import context
 from webapp.engines import docker as docker_adapter
 from webapp.engines import open_engine
+from webapp.gpus.query import LIST
 from webapp.settings import load_settings
 
 CHANGES = frozenset({"ensure_image", "create", "put", "start", "stop", "commit", "remove", "remove_volume",
@@ -41,13 +46,17 @@ class BreakableEngine:
 
     def __getattr__(self, name: str) -> Any:
         call = getattr(self._engine, name)
-        return self._watched(name, call) if name in CHANGES else call
+        return self._watched(name, call) if name in CHANGES | {"exec"} else call
 
     def _watched(self, name: str, call: Callable[..., Any]) -> Callable[..., Any]:
         def watched(*arguments: Any, **named: Any) -> Any:
+            if name == "exec" and LIST not in arguments:
+                return call(*arguments, **named)
             side = self._side_of_this_call(name)
             if side == "before":
                 os._exit(KILLED)
+            if side == "pause":
+                os.kill(os.getpid(), signal.SIGSTOP)
             if side == "during":
                 threading.Thread(target=_die_soon, daemon=True).start()
             try:
@@ -81,12 +90,28 @@ def _die_soon() -> None:
     os._exit(KILLED)
 
 
+class _SetClock(datetime):
+    """The agent's idea of the time of day; how long something took it asks of another clock."""
+
+    folder: Path
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:     # type: ignore[override]
+        try:
+            ahead = float((cls.folder / "clock").read_text())
+        except (FileNotFoundError, ValueError):
+            ahead = 0.0
+        return datetime.now(tz) + timedelta(seconds=ahead)
+
+
 def main() -> None:
     settings = load_settings()
     logs.configure(settings.log_level, settings.log_format, process="agent")
     if "BERTH_TEST_CHANGE_SECONDS" in os.environ:
         docker_adapter.CHANGE_SECONDS = float(os.environ["BERTH_TEST_CHANGE_SECONDS"])
     orders = Path(os.environ["BERTH_TEST_ORDERS"])
+    _SetClock.folder = orders
+    context.datetime = _SetClock    # type: ignore[misc]
 
     def opener(url: str, **named: str) -> Any:
         return BreakableEngine(open_engine(url, **named), orders)

@@ -25,6 +25,7 @@ from faults.agents import Process
 from faults.namespaces import inside
 from faults.ports import block_of_ports
 from faults.sshkeys import KeyPair, new_key
+from faults.toolkit import Toolkit
 from faults.waiting import until
 from faults.workspace import Workspace, now
 from webapp.domain.actor import Actor
@@ -32,6 +33,7 @@ from webapp.domain.house import HouseRules
 from webapp.services import hosts, images, keys, people, workspaces
 from webapp.services import secrets as service_secrets
 from webapp.settings import Settings, house_rules, load_settings
+from webapp.simulation import install
 from webapp.store.migrate import upgrade
 from webapp.store.session import Store
 from webapp.store.tables import AgentState, Host, Image, Role
@@ -71,14 +73,17 @@ class Person:
 class House:
     def __init__(
         self, folder: Path, ground: Ground, instance: str, ports: tuple[int, int], *, url: str | None = None,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, str] | None = None, toolkit: Toolkit | None = None,
     ) -> None:
-        """`url`: where the agent finds the engine, when that is not where the ground is."""
-        self.folder, self.ground, self.instance = folder, ground, instance
-        self.environment = self._environment(url or ground.url, ports, settings or {})
+        """`url`: where the agent finds the engine, when that is not where the ground is.   `toolkit`: of its cards."""
+        self.folder, self.ground, self.instance, self.toolkit = folder, ground, instance, toolkit
+        cards = {"SIMULATED_GPUS": "requested"} if toolkit else {}
+        self.environment = self._environment(url or ground.url, ports, {**cards, **(settings or {})})
         self.settings: Settings = load_settings(self.environment)
+        self._show_cards(self.settings.state_dir)
         self.store = Store(self.settings.database_url)
         self.agent: Process | None = None
+        self.rival: Process | None = None
         self.web: Process | None = None
         upgrade(self.store)
         with self.store.write() as session:
@@ -128,6 +133,18 @@ class House:
         agent.wait_started(lambda: "agent.started" in agent.said())
         return agent
 
+    def start_rival(self, *, entry: Sequence[str] = agents.PLAIN) -> Process:
+        """An agent on the same rows whose lock is another one, as of another machine: the newer one has the say."""
+        state = self.folder / "rival"
+        state.mkdir(mode=0o750, exist_ok=True)
+        self._show_cards(state)
+        environment = {**self.environment, "BERTH_STATE_DIR": str(state),
+                       "BERTH_DATABASE_URL": self.settings.database_url}
+        rival = Process(entry, environment, self.folder / "rival.log", prefix=self.ground.prefix)
+        self.rival = rival
+        rival.wait_started(lambda: "agent.started" in rival.said())
+        return rival
+
     def restart_agent(self) -> None:
         """And wait until the new one has looked at everything."""
         self.stop_agent()
@@ -147,6 +164,10 @@ class House:
         with self.store.read() as session:
             return session.scalars(select(Host)).one()
 
+    def wait_for_cards(self) -> None:
+        """Until an agent has read them."""
+        until(lambda: self.host().gpus_seen_at, what=self.how_it_is)
+
     def start_web(self) -> Process:
         """At `settings.url`."""
         self.web = Process(agents.WEB, self.environment, self.folder / "web.log")
@@ -165,11 +186,12 @@ class House:
 
     def how_it_is(self) -> str:
         """For the message of a test that fails."""
-        return self.agent.said()[-4000:] if self.agent else "no agent was started"
+        said = [agent.said()[-4000:] for agent in (self.agent, self.rival) if agent]
+        return "\n-- the rival --\n".join(said) or "no agent was started"
 
     def close(self) -> None:
         with contextlib.closing(self.store):
-            for process in (self.agent, self.web):
+            for process in (self.agent, self.rival, self.web):
                 if process is not None:
                     process.stop()
 
@@ -188,6 +210,12 @@ class House:
         tags = itertools.chain.from_iterable(row.get("RepoTags") or () for row in self.docker.api.images())
         return [tag for tag in tags if tag.startswith(f"berth-{self.instance}/")]
 
+    def _show_cards(self, state_dir: Path) -> None:
+        """The agent reads the simulated host below its state folder; here it is the one below the engine."""
+        link = install.state_file_in(state_dir).parent
+        if self.toolkit and not link.exists():
+            link.symlink_to(self.toolkit.state_file.parent)
+
     def _environment(self, url: str, ports: tuple[int, int], settings: Mapping[str, str]) -> dict[str, str]:
         state = self.folder / "state"
         state.mkdir(mode=0o750)
@@ -202,6 +230,7 @@ class House:
 @contextlib.contextmanager
 def open_house(
     folder: Path, ground: Ground, *, url: str | None = None, settings: Mapping[str, str] | None = None,
+    toolkit: Toolkit | None = None,
 ) -> Iterator[House]:
     """What an engine that tests share has of it is removed at the end; an engine of the test's own goes whole."""
     with contextlib.ExitStack() as stack:
@@ -209,5 +238,5 @@ def open_house(
         if ground.namespace is None:
             instance = stack.enter_context(parts.instance(ground.url))
         ports = stack.enter_context(block_of_ports())
-        house = House(folder, ground, instance, ports, url=url, settings=settings)
+        house = House(folder, ground, instance, ports, url=url, settings=settings, toolkit=toolkit)
         yield stack.enter_context(contextlib.closing(house))

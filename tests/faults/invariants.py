@@ -8,9 +8,10 @@ from typing import Any
 from sqlalchemy import select
 
 from faults.house import House
+from faults.toolkit import Toolkit
 from faults.waiting import until
 from webapp.domain.workspace import RESTING, Desired, Phase
-from webapp.store.tables import PortClaim, Workspace, WorkspaceSecret
+from webapp.store.tables import GpuClaim, PortClaim, Workspace, WorkspaceSecret
 
 UP = frozenset({"running", "paused", "restarting"})
 
@@ -18,7 +19,8 @@ UP = frozenset({"running", "paused", "restarting"})
 def check_always(house: House) -> None:
     """At every moment, also in the middle of something, and while no agent runs.
 
-    At most one container of a workspace is up, none without a row that is not gone, and what it publishes is claimed.
+    At most one container of a workspace is up, none without a row that is not gone, and what it publishes and the cards
+    that the toolkit gave it are claimed. No card is in two containers, whosoever.
     """
     up = [one for one in own_containers(house) if one.attrs["State"] in UP]
     rows, claims = _rows(house), _claims(house)
@@ -29,6 +31,7 @@ def check_always(house: House) -> None:
         assert row is not None and row.phase != Phase.REMOVED, f"{container.attrs['Names']} runs without a row"
         published = {port["PublicPort"] for port in container.attrs["Ports"] if port.get("PublicPort")}
         assert published <= claims[row.id], f"{row.name} publishes {published}, claimed are {claims[row.id]}"
+    _check_cards(house, up)
 
 
 def check_at_rest(house: House) -> None:
@@ -39,8 +42,12 @@ def check_at_rest(house: House) -> None:
     for container in own_containers(house):
         containers[_workspace_of(container)].append(container)
     assert set(containers) <= set(rows), "a container of no workspace"
+    held = cards_held(house)
+    assert set(held) <= set(rows), "a card of no workspace"
     for row in rows.values():
         _check_workspace(row, containers[row.id])
+        wanted = 0 if row.phase in RESTING else row.gpu_count
+        assert len(held[row.id]) == wanted, f"{row.name} is {row.phase} and holds {held[row.id]}"
     _check_what_is_kept(house, rows)
 
 
@@ -81,6 +88,35 @@ def _check_what_is_kept(house: House, rows: dict[str, Workspace]) -> None:
         id_: 2 if row.jupyter else 1 for id_, row in rows.items()}
     with house.store.read() as session:
         assert set(session.scalars(select(WorkspaceSecret.workspace_id))) == set(rows)
+
+
+def _check_cards(house: House, up: list[Any]) -> None:
+    """The toolkit's log is the truth about what a container got when it was started last."""
+    if house.toolkit is None:
+        return
+    held = cards_held(house)
+    for container in up:
+        given = _given(house.toolkit, container.id)
+        assert given == held[_workspace_of(container)], f"{container.attrs['Names']} got {given}, held are {held}"
+    everybodys = house.docker.containers.list(sparse=True)
+    shared = Counter(card for one in everybodys for card in _given(house.toolkit, one.id))
+    assert [card for card, count in shared.items() if count > 1] == [], "a card is in two containers"
+
+
+def _given(toolkit: Toolkit, container_id: str) -> set[str]:
+    last = toolkit.given(container_id)[-1:]
+    return {card for visible in last for card in visible.split(",")}
+
+
+def cards_held(house: House) -> dict[str, set[str]]:
+    """By workspace. That nobody else holds one of them, the database sees to, and this once more."""
+    held: dict[str, set[str]] = defaultdict(set)
+    with house.store.read() as session:
+        claims = list(session.scalars(select(GpuClaim)))
+    for claim in claims:
+        held[claim.workspace_id].add(claim.gpu_uuid)
+    assert len({claim.gpu_uuid for claim in claims}) == len(claims), "a card has two holders"
+    return held
 
 
 def own_containers(house: House) -> list[Any]:

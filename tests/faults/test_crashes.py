@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import random
-import socket
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from faults import agents, standin
-from faults.agents import Process
+from faults import standin
 from faults.conftest import MakeHouse
 from faults.crashing_agent import KILLED
-from faults.house import House, Person
 from faults.invariants import check_always, check_at_rest, until_at_rest
-from faults.ports import foreign_listener
+from faults.scene import Flow, Scene, flows, stopped_and_its_port_taken
 from faults.workspace import Workspace
 from webapp.domain.workspace import Phase
-from webapp.store.tables import Image
 
 pytestmark = pytest.mark.docker
 
@@ -37,46 +30,7 @@ CASES = [
     pytest.param(flow, number, side, id=f"{flow}-{side}-{number}-{call}")
     for flow, calls in CALLS.items() for number, call in enumerate(calls, 1) for side in ("before", "after")
 ]
-
-
-@dataclass
-class Scene:
-    """A house whose agent can be told when to die."""
-
-    house: House
-    alice: Person
-    image: Image
-    orders: Path
-    listeners: list[socket.socket] = field(default_factory=list)
-    launched: int = 0
-
-    @property
-    def agent(self) -> Process:
-        assert self.house.agent is not None
-        return self.house.agent
-
-    def order(self, **order: Any) -> None:
-        """From the next call on. A new order each time: equal ones would not be noticed."""
-        self.launched += 1
-        (self.orders / "calls").write_text("")
-        written = self.orders / "order.new"
-        written.write_text(json.dumps({**order, "order": self.launched}))
-        written.rename(self.orders / "order")
-
-    def calls(self) -> tuple[str, ...]:
-        return tuple((self.orders / "calls").read_text().split())
-
-    def start_agent(self) -> None:
-        self.house.start_agent(entry=agents.CRASHING, orders=str(self.orders))
-
-    def launch(self) -> Workspace:
-        self.launched += 1
-        return self.house.launch(self.alice, self.image, f"w{self.launched}")
-
-    def leave(self) -> None:
-        for listener in self.listeners:
-            listener.close()
-        self.listeners.clear()
+FLOWS = flows(stopped_and_its_port_taken)
 
 
 @pytest.fixture(scope="module")
@@ -91,47 +45,9 @@ def shared_scene(make_house: MakeHouse, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture
 def scene(shared_scene: Scene) -> Iterator[Scene]:
     """With a living agent that has no orders."""
-    if shared_scene.house.agent is None or not shared_scene.house.agent.is_alive:
-        shared_scene.start_agent()
-    shared_scene.order()
+    shared_scene.prepare()
     yield shared_scene
     shared_scene.leave()
-
-
-@dataclass(frozen=True)
-class Flow:
-    prepare: Callable[[Scene], Workspace | None]        # up to the wish; no crash yet
-    wish: Callable[[Scene, Workspace | None], Workspace]
-    ends_in: Phase
-    keeps_layer: bool = False
-
-
-def _stopped(scene: Scene) -> Workspace:
-    workspace = _running(scene)
-    workspace.stop().until(Phase.STOPPED)
-    return workspace
-
-
-def _running(scene: Scene) -> Workspace:
-    workspace = scene.launch()
-    workspace.until(Phase.RUNNING)
-    workspace.run("sh", "-c", "echo kept > /opt/layer; echo kept > ~/file")
-    return workspace
-
-
-def _stopped_and_its_port_taken(scene: Scene) -> Workspace:
-    workspace = _stopped(scene)
-    scene.listeners.append(foreign_listener(workspace.ports()["ssh"]))
-    return workspace
-
-
-FLOWS = {
-    "launch": Flow(lambda scene: None, lambda scene, _: scene.launch(), Phase.RUNNING),
-    "stop": Flow(_running, lambda _, workspace: workspace.stop(), Phase.STOPPED, keeps_layer=True),
-    "start": Flow(_stopped, lambda _, workspace: workspace.start(), Phase.RUNNING, keeps_layer=True),
-    "move": Flow(_stopped_and_its_port_taken, lambda _, workspace: workspace.start(), Phase.RUNNING, keeps_layer=True),
-    "remove": Flow(_running, lambda _, workspace: workspace.remove(), Phase.REMOVED),
-}
 
 
 @pytest.mark.parametrize("name", FLOWS)

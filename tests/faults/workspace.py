@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import io
+import re
 import subprocess
 import tarfile
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from webapp.web.connect import Way
 if TYPE_CHECKING:
     from faults.house import House, Person
 
+_CARD = re.compile(r"(?:GPU|MIG)-[0-9a-f-]{36}")
 WAIT_SECONDS = 90.0     # machines that run tests are busy
 ADDRESS = "127.0.0.1"
 
@@ -48,6 +50,12 @@ class Workspace:
         claims = select(tables.PortClaim).where(tables.PortClaim.workspace_id == self.id)
         with self.house.store.read() as session:
             return {claim.service: claim.port for claim in session.scalars(claims)}
+
+    def cards(self) -> list[str]:
+        """UUIDs that it holds, ascending."""
+        claims = select(tables.GpuClaim.gpu_uuid).where(tables.GpuClaim.workspace_id == self.id)
+        with self.house.store.read() as session:
+            return sorted(session.scalars(claims))
 
     @property
     def private_volume(self) -> str:
@@ -112,6 +120,10 @@ class Workspace:
         text = str(output.decode(errors="replace"))
         assert status == 0, f"{argv} ended with {status}: {text}"
         return text
+
+    def cards_inside(self) -> list[str]:
+        """UUIDs that nvidia-smi lists in it, ascending."""
+        return sorted(_CARD.findall(self.run("nvidia-smi", "-L")))
 
     def read_file(self, path: str) -> bytes:
         """Also from a container that is down."""
