@@ -18,7 +18,9 @@ from pathlib import Path
 from webapp.settings import Settings
 
 NAME = "berth-web"
-FOLDER_MODE = 0o2770    # set-gid: what web and agent make in it belongs to the group
+# Set-gid: what web and agent make in it belongs to the group. Sticky: what root made in it cannot be swapped by web's
+# account for something of its own, such as programs that the agent runs. SQLite does without removing -wal and -shm.
+FOLDER_MODE = 0o3770
 DATABASE_MODE = 0o660   # SQLite gives -wal and -shm the same
 READ_MODE = 0o640
 PROBE_SECONDS = 60

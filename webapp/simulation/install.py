@@ -48,6 +48,8 @@ def install_program(folder: Path) -> Path:
 
 def install_host(folder: Path, state_file: Path) -> Path:
     """`folder`/nvidia-smi, for a host: it shows all cards of `state_file`. Put the folder first on PATH, or run it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    folder.chmod(_EXECUTABLE)   # whatever the umask: the agent runs what lies in it, so nobody else may write there
     program = _place(folder / f".{PROGRAM_NAME}.pyz", program_bytes())
     return _place(folder / PROGRAM_NAME, _wrapper(program, "--simulated-state", state_file))
 

@@ -25,6 +25,16 @@ def test_host_runs_it_from_its_path(host: SimulatedHost, tmp_path: Path) -> None
     assert (done.stdout, done.stderr, done.returncode) == (host.smi("-L").text, "", 0)
 
 
+def test_nobody_else_may_change_what_the_agent_runs(host: SimulatedHost, tmp_path: Path) -> None:
+    """The agent's umask leaves the group everything, and the group of its state folder is the web's."""
+    before = os.umask(0o007)
+    try:
+        folder = install.install_host(tmp_path / "bin", host.path).parent
+    finally:
+        os.umask(before)
+    assert [path.name for path in (folder, *folder.iterdir()) if path.stat().st_mode & 0o022] == []
+
+
 def test_one_file_runs_by_itself_without_berth(host: SimulatedHost, tmp_path: Path) -> None:
     """As in a container: copied alone, another folder, an empty environment, no installed packages."""
     program = tmp_path / "alone"
