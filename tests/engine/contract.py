@@ -65,7 +65,8 @@ class EngineContract(EndingsContract):
         assert lab.engine.create(spec()) == lab.engine.create(spec())
         assert len(lab.engine.list()) == 1
 
-    @pytest.mark.parametrize("label", ["berth.instance", "berth.workspace", "berth.revision"])
+    @pytest.mark.parametrize("label", ["berth.instance", "berth.workspace", "berth.revision", "berth.ports",
+                                       "berth.gpus"])
     def test_a_name_held_by_a_foreign_container_is_not_adopted(self, lab: Lab, spec: Spec, label: str) -> None:
         foreign = lab.engine.create(spec(labels={**spec().labels, label: "7"}))
 

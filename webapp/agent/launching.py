@@ -52,7 +52,7 @@ def create(desk: Desk, seen: Seen, step: Create) -> Seen:
     _check_allowed(desk)
     steps = progress.finish(_begin(desk, StepName.IMAGE), StepName.IMAGE, desk.now())
     desk.record(phase=Phase.MOVING if seen.containers else Phase.STARTING, private_image=step.from_private_image,
-                progress=progress.begin(steps, StepName.CREATED, desk.now()))
+                progress=progress.begin(steps, StepName.CREATED, desk.now()), **_note_other_cards(desk, seen))
     spec = specs.container_spec(
         desk.workspace, revision=step.revision, image=step.from_private_image or desk.workspace.image_reference,
         network=desk.context.network, bind_address=desk.context.bind_address,
@@ -62,6 +62,15 @@ def create(desk: Desk, seen: Seen, step: Create) -> Seen:
     made = Container(id=container_id, name=spec.name, image_id=spec.image, state=ContainerState.CREATED,
                      labels=spec.labels, created_at=desk.now())
     return seen.with_container(made)
+
+
+def _note_other_cards(desk: Desk, seen: Seen) -> dict[str, Any]:
+    """Its own were taken when it was started again: what it replaces had others."""
+    had = seen.containers[0].gpu_uuids if seen.containers else frozenset(desk.wanted.gpus)
+    if had == frozenset(desk.wanted.gpus):
+        return {}
+    cards = ", ".join(card.label for card in desk.workspace.cards)
+    return {"note": Reason("gpus_changed", {"gpus": cards}).as_json()}
 
 
 def start(desk: Desk, seen: Seen, step: Start) -> Seen:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import structlog
 
 from webapp.agent import specs
-from webapp.agent.desk import Desk, Stale
-from webapp.domain.container import ContainerState
-from webapp.domain.plan import Record, Remove, Seen, Stop, private_image
+from webapp.agent.desk import Desk, Failed, Stale
+from webapp.domain.container import Container, ContainerState
+from webapp.domain.plan import Record, Remove, Seen, Stop, own_containers, private_image
 from webapp.domain.reasons import Reason
 from webapp.domain.workspace import Desired, Health, Phase
 from webapp.services import observations
@@ -59,7 +59,14 @@ def _is_there_after_all(desk: Desk) -> bool:
 
 
 def release_gpus(desk: Desk, seen: Seen) -> Seen:
-    """The cards are free from here on: its containers are down, as the engine itself said."""
+    """The cards are free from here on: its containers are down, as the engine itself said of each."""
+    there = _inspected(desk)
+    if any(one.is_up for one in there):
+        return Seen(there, seen.image_ready)
+    for one in there:
+        if not one.is_down:
+            detail = f"{one.name} is being removed and not gone yet"
+            raise Failed(Reason("engine_rejected", {"host": desk.context.host_name, "detail": detail}), retry=True)
     with desk.context.store.write() as session:
         done = observations.release_gpus(session, desk.wanted.workspace_id, generation=desk.wanted.generation,
                                          epoch=desk.context.epoch, now=desk.now())
@@ -68,6 +75,19 @@ def release_gpus(desk: Desk, seen: Seen) -> Seen:
     log.info("workspace.gpus_released", workspace=desk.wanted.workspace_id, gpus=list(desk.wanted.gpus))
     desk.cards_are_free()
     return seen
+
+
+def _inspected(desk: Desk) -> tuple[Container, ...]:
+    """Its containers, newest first, each as an inspect shows it now.
+
+    The list may lag behind, and of a container whose start is under way it shows what was before; an inspect waits for
+    the end of that start (moby: both take the container's lock, the list does not).
+    """
+    names = [container.id for container in desk.containers()]
+    if desk.wanted.container_id is not None:
+        names.append(desk.wanted.container_id)
+    details = (desk.engine.inspect(name) for name in dict.fromkeys(names))
+    return own_containers(desk.wanted, tuple(detail.container for detail in details if detail is not None))
 
 
 def clean_up(desk: Desk, seen: Seen) -> Seen:

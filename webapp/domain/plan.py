@@ -231,7 +231,7 @@ def _take_down(wanted: Wanted, seen: Seen) -> Step | None:
     if not wanted.gpus:
         return None
     for container in seen.containers:
-        if container.state in _VANISHING:
+        if not container.is_down:
             return Remove(container.name)
     return ReleaseGpus()
 
@@ -302,10 +302,13 @@ def _after_start(wanted: Wanted, seen: Seen, current: Container) -> Step:
 
 
 def _current(wanted: Wanted, seen: Seen) -> Container | None:
+    """The newest that fits. Not one behind a newer one that ran: what was done in that would be lost."""
     for container in seen.containers:
         labels = container.labels
         if labels.get(LABEL_PORTS) == wanted.port_label and labels.get(LABEL_GPUS, "") == wanted.gpu_label:
             return container
+        if container.was_started:
+            return None
     return None
 
 

@@ -114,6 +114,10 @@ WORDINGS: dict[str, Wording] = {
         N_("nvidia-smi inside found no GPUs: %(detail)s"),
         N_("Press Start to try again; if it stays, show this sentence to an administrator."),
     ),
+    "gpus_changed": Wording(
+        N_("The GPUs that it had before were not to be had when it was started. Now it has %(gpus)s."),
+        N_("Nothing to do: what you installed is still there. Programs that name a GPU by its UUID need the new one."),
+    ),
     "no_free_port": Wording(
         N_("All ports of the range on %(host)s are taken."),
         N_("Ask an administrator to widen the range or to remove old workspaces."),
