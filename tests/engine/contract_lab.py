@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -47,6 +47,9 @@ class Lab(Protocol):
         """The main process prints."""
 
     def remove_by_hand(self, name: str) -> None: ...
+
+    def run_foreign(self, name: str, cards: Sequence[str], labels: Mapping[str, str] | None = None) -> None:
+        """Somebody runs a container without Berth that asks for these cards."""
 
 
 @dataclass

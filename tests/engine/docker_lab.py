@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import docker
@@ -51,6 +51,13 @@ class DockerLab:
 
     def remove_by_hand(self, name: str) -> None:
         self.api.remove_container(name, force=True)
+
+    def run_foreign(self, name: str, cards: Sequence[str], labels: Mapping[str, str] | None = None) -> None:
+        """Asked for in the one way that needs no card and no toolkit; all the others: test_gpu_words.py."""
+        environment = {"BERTH_SIMULATED_GPUS": ",".join(cards)} if cards else {}
+        host = self.api.create_host_config(network_mode="none")
+        self.api.create_container(TINY, name=name, environment=environment, labels=dict(labels or {}), host_config=host)
+        self.api.start(name)
 
     def _tell(self, name: str, what: str, text: str = "") -> None:
         self.engine.put(name, [File(f"/tmp/{what}", 0o600, UID, UID, text.encode())])

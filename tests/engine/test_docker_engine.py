@@ -12,6 +12,7 @@ import docker
 import parts
 import pytest
 from contract import EngineContract
+from contract_gpus import GpusContract
 from contract_lab import UID, Spec, actions, detail_of, eventually, running
 from docker_lab import DockerLab
 from lossy_proxy import LossyProxy
@@ -58,7 +59,7 @@ def through_proxy(proxy: LossyProxy, instances: tuple[str, str]) -> Iterator[Doc
     engine.close()
 
 
-class TestDockerEngine(EngineContract):
+class TestDockerEngine(EngineContract, GpusContract):
     pass
 
 

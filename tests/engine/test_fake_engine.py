@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
 from contract import EngineContract
+from contract_gpus import GpusContract
 from contract_lab import Spec, actions, detail_of, running
 
 from webapp.domain.container import ImageFacts, PullProgress
@@ -55,7 +56,13 @@ class FakeLab:
         self.engine.print_log(name, text)
 
     def remove_by_hand(self, name: str) -> None:
-        self.engine.remove_by_hand(name)
+        if name in self.machine.foreign:
+            self.engine.end_foreign(name)
+        else:
+            self.engine.remove_by_hand(name)
+
+    def run_foreign(self, name: str, cards: Sequence[str], labels: Mapping[str, str] | None = None) -> None:
+        self.engine.run_foreign(name, *sorted(cards), labels=labels)
 
 
 @pytest.fixture
@@ -63,7 +70,7 @@ def lab() -> FakeLab:
     return FakeLab()
 
 
-class TestFakeEngine(EngineContract):
+class TestFakeEngine(EngineContract, GpusContract):
     pass
 
 

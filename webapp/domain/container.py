@@ -15,6 +15,7 @@ LABEL_REVISION = "berth.revision"
 LABEL_PORTS = "berth.ports"     # "ssh=20001,jupyter=20002": the list of a stopped container shows no ports
 LABEL_GPUS = "berth.gpus"       # UUIDs with commas between, ascending: the list shows no cards at all
 LABEL_PREFIX = "berth."
+LABEL_IGNORE = "berth.ignore"   # put on a container by hand: "gpus" = it uses no card, although it was given some
 IMAGE_LABEL_PREFIX = "berth.image."     # what kind of image it is (images/README.md): true of a commit as well
 
 
@@ -84,19 +85,6 @@ class ContainerSpec:
     working_dir: str | None = None
 
 
-_IDENTITY = (LABEL_INSTANCE, LABEL_WORKSPACE, LABEL_REVISION)
-_GIVEN = (LABEL_PORTS, LABEL_GPUS)
-
-
-def is_made_for(spec: ContainerSpec, labels: Mapping[str, str]) -> bool:
-    """Whether a container with these labels, found under the spec's name, is the very one that the spec asks for.
-
-    An agent that was held up may have made it for the intent before: on other ports, or with cards of somebody else.
-    """
-    is_ours = all(spec.labels.get(key) and labels.get(key) == spec.labels[key] for key in _IDENTITY)
-    return is_ours and all(labels.get(key, "") == spec.labels.get(key, "") for key in _GIVEN)
-
-
 class ContainerState(StrEnum):
     """Docker's words. A container that was never started is CREATED."""
 
@@ -123,11 +111,6 @@ class Container:
     @property
     def is_up(self) -> bool:
         return self.state in (ContainerState.RUNNING, ContainerState.PAUSED, ContainerState.RESTARTING)
-
-    @property
-    def is_down(self) -> bool:
-        """No process of it is left. Not said of one that is being removed: its processes may hang in a driver."""
-        return self.state in (ContainerState.CREATED, ContainerState.EXITED)
 
     @property
     def revision(self) -> int | None:
@@ -161,15 +144,29 @@ class ContainerDetail:
     raw: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
+def is_foreign_gpu_user(labels: Mapping[str, str], instance: str) -> bool:
+    """Whether a container with these labels may be at work on cards without being of this instance.
+
+    No label takes the containers of another Berth out of sight: their images may carry any.
+    """
+    owner = labels.get(LABEL_INSTANCE)
+    return owner != instance and bool(owner or labels.get(LABEL_IGNORE) != "gpus")
+
+
 @dataclass(frozen=True, slots=True)
 class GpuUser:
     """A running container that is none of this instance's and was given cards."""
 
     name: str
-    gpus: tuple[str, ...]       # as it asked for them: UUIDs, indexes as text, "all"
+    gpus: tuple[str, ...]       # as it asked for them: UUIDs or their beginnings, indexes as text, "all"
 
     def has(self, uuid: str | None, index: int | None) -> bool:
-        return not {"all", uuid or "all", str(index)}.isdisjoint(self.gpus)
+        return not {"all", str(index)}.isdisjoint(self.gpus) or any(_means(asked, uuid or "") for asked in self.gpus)
+
+
+def _means(asked: str, uuid: str) -> bool:
+    """The container toolkit takes the beginning of a UUID for the whole of it, in capitals or not."""
+    return len(asked) > len("GPU-") and uuid.lower().startswith(asked.lower())
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from webapp.domain.container import (
     ContainerSpec,
     EngineEvent,
     File,
+    GpuUser,
     ImageFacts,
     PullProgress,
 )
@@ -77,6 +78,12 @@ class Engine(Protocol):
     def list(self) -> Sequence[Container]:
         """All containers, running or not, that carry this instance's label. Sparse: no inspect."""
 
+    def gpu_users(self) -> Sequence[GpuUser]:
+        """Running containers that are none of this instance's and were given cards: somebody else's work.
+
+        Left out is what says `berth.ignore=gpus` on a label, such as a monitor that sees every card and uses none.
+        """
+
     def inspect(self, name: str) -> ContainerDetail | None:
         """None = there is no such container."""
 
@@ -89,7 +96,7 @@ class Engine(Protocol):
     def image(self, reference: str) -> ImageFacts | None: ...
 
     def create(self, spec: ContainerSpec) -> str:
-        """Container id. A name that exists already (409) is adopted if it is the same container: its id is returned."""
+        """Container id. A name that exists already (409) is adopted: its id is returned."""
 
     def put(self, name: str, files: Sequence[File]) -> None:
         """Write files and folders into a created or running container, in one archive, volumes included."""

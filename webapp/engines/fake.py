@@ -6,22 +6,25 @@ For demos without Docker, and for tests, which turn its knobs: `fail_next`, `dow
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime
 
 from webapp.domain.container import (
     LABEL_INSTANCE,
+    LABEL_REVISION,
+    LABEL_WORKSPACE,
     Container,
     ContainerDetail,
     ContainerSpec,
     ContainerState,
     EngineEvent,
     File,
+    GpuUser,
     ImageFacts,
     VolumeMount,
-    is_made_for,
+    is_foreign_gpu_user,
     marks_a_container,
 )
 from webapp.engines import Capabilities, ExecResult, ProgressCallback, network_name
@@ -29,6 +32,7 @@ from webapp.engines.docker.body import container_body
 from webapp.engines.fake_state import FakeContainer, FakeImage, FakeMachine
 from webapp.errors import EngineRejected, EngineUnreachable, ImageNotFound, PortTaken
 
+_SAME = (LABEL_INSTANCE, LABEL_WORKSPACE, LABEL_REVISION)
 ENDED_BY_TERM = 143     # 128 + SIGTERM: what tini makes of it
 
 
@@ -107,6 +111,15 @@ class FakeEngine:
         with self.machine.lock:
             self._present(name).log += text
 
+    def run_foreign(self, name: str, *gpus: str, labels: Mapping[str, str] | None = None) -> None:
+        """Somebody runs a container without Berth that asks for these cards: UUIDs, indexes, or "all"."""
+        with self.machine.lock:
+            self.machine.foreign[name] = (gpus, dict(labels or {}))
+
+    def end_foreign(self, name: str) -> None:
+        with self.machine.lock:
+            del self.machine.foreign[name]
+
     # -- the machine
 
     def describe(self) -> Capabilities:
@@ -128,6 +141,14 @@ class FakeEngine:
         with self._call("list"):
             rows = [container.listed() for container in self.machine.containers.values()]
             return [row for row in rows if row.labels.get(LABEL_INSTANCE) == self.instance]
+
+    def gpu_users(self) -> Sequence[GpuUser]:
+        with self._call("gpu_users"):
+            up = {container.name: (container.spec.gpus.uuids, container.spec.labels)
+                  for container in self.machine.containers.values() if container.is_up}
+            given = {**up, **self.machine.foreign}
+            return [GpuUser(name, gpus) for name, (gpus, labels) in given.items()
+                    if gpus and is_foreign_gpu_user(labels, self.instance)]
 
     def inspect(self, name: str) -> ContainerDetail | None:
         with self._call("inspect", name):
@@ -191,7 +212,8 @@ class FakeEngine:
             found = self.machine.containers.get(spec.name)
             if found is None:
                 return self.machine.add(spec, image).id
-            if not is_made_for(spec, found.spec.labels):
+            labels = found.spec.labels
+            if any(not spec.labels.get(key) or labels.get(key) != spec.labels[key] for key in _SAME):
                 raise self._rejected(f"the name {spec.name} is taken by a container that is not this workspace's")
             return found.id
 

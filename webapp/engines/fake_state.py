@@ -83,6 +83,7 @@ class FakeMachine:
         self.images: dict[str, FakeImage] = {}              # by reference
         self.registry: dict[str, ImageFacts] = {}           # what can be pulled
         self.pull_script: list[PullProgress] = [PullProgress(0, None), PullProgress(50, 100), PullProgress(100, 100)]
+        self.foreign: dict[str, tuple[tuple[str, ...], Mapping[str, str]]] = {}    # not Berth's, by name: cards, labels
         self.taken_ports: set[int] = set()                  # listeners that are not containers
         self.on_start: Callable[[FakeContainer], None] = lambda container: None
         self.networks: set[str] = set()

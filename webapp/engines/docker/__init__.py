@@ -13,13 +13,16 @@ from docker.utils import parse_repository_tag
 
 from webapp.domain.container import (
     LABEL_INSTANCE,
+    LABEL_REVISION,
+    LABEL_WORKSPACE,
     Container,
     ContainerDetail,
     ContainerSpec,
     EngineEvent,
     File,
+    GpuUser,
     ImageFacts,
-    is_made_for,
+    is_foreign_gpu_user,
 )
 from webapp.engines import Capabilities, ExecResult, ProgressCallback
 from webapp.engines.docker import commit, observed
@@ -27,7 +30,7 @@ from webapp.engines.docker.archive import TAR_OVERHEAD, gathered, only_file, pac
 from webapp.engines.docker.body import RLIMITS, container_body
 from webapp.engines.docker.connection import ANSWER_SECONDS, Client, Connection
 from webapp.engines.docker.events import EventStream
-from webapp.engines.docker.gpus import cdi_gpus
+from webapp.engines.docker.gpus import asked_for, cdi_gpus
 from webapp.engines.docker.host_rules import HostRules
 from webapp.engines.docker.network import ensure_network, find_network, is_ours
 from webapp.engines.docker.output import Frames, Tail, readable
@@ -58,6 +61,7 @@ class DockerEngine:
         self._host = host
         self._rules = HostRules(instance, local=url.startswith("unix://"))
         self._events = EventStream(self._connection, instance)
+        self._foreign: dict[str, tuple[str, ...]] = {}      # id of another's container → cards that it was given
 
     # -- the machine
 
@@ -110,6 +114,20 @@ class DockerEngine:
         filters = {"label": f"{LABEL_INSTANCE}={self.instance}"}
         with self._connection.api() as api:
             return [observed.listed_container(row) for row in api.containers(all=True, filters=filters)]
+
+    def gpu_users(self) -> Sequence[GpuUser]:
+        with self._connection.api() as api:
+            listed = [observed.listed_container(row) for row in api.containers()]
+            rows = [row for row in listed if is_foreign_gpu_user(row.labels, self.instance)]
+            asked = {row.id: self._cards_of_foreign(api, row.id) for row in rows}
+        self._foreign = asked
+        return [GpuUser(row.name, asked[row.id]) for row in rows if asked[row.id]]
+
+    def _cards_of_foreign(self, api: Client, id_: str) -> tuple[str, ...]:
+        """Inspected once: what a container was made with does not change."""
+        if id_ in self._foreign:
+            return self._foreign[id_]
+        return asked_for(_unless_absent(lambda: api.inspect_container(id_)) or {})
 
     def inspect(self, name: str) -> ContainerDetail | None:
         with self._connection.api() as api:
@@ -172,7 +190,9 @@ class DockerEngine:
         found = _unless_absent(lambda: api.inspect_container(spec.name))
         if found is None:
             raise error     # gone again, or in the middle of its removal: not shown any more, the name still taken
-        if not is_made_for(spec, (found.get("Config") or {}).get("Labels") or {}):
+        labels = (found.get("Config") or {}).get("Labels") or {}
+        same = (LABEL_INSTANCE, LABEL_WORKSPACE, LABEL_REVISION)
+        if any(not spec.labels.get(key) or labels.get(key) != spec.labels[key] for key in same):
             detail = f"the name {spec.name} is taken by a container that is not this workspace's"
             raise EngineRejected(host=self._host, detail=detail)
         id_: str = found["Id"]
