@@ -85,6 +85,19 @@ class ContainerSpec:
     working_dir: str | None = None
 
 
+_IDENTITY = (LABEL_INSTANCE, LABEL_WORKSPACE, LABEL_REVISION)
+_GIVEN = (LABEL_PORTS, LABEL_GPUS)
+
+
+def is_made_for(spec: ContainerSpec, labels: Mapping[str, str]) -> bool:
+    """Whether a container with these labels, found under the spec's name, is the very one that the spec asks for.
+
+    An agent that was held up may have made it for the intent before: on other ports, or with cards of somebody else.
+    """
+    is_ours = all(spec.labels.get(key) and labels.get(key) == spec.labels[key] for key in _IDENTITY)
+    return is_ours and all(labels.get(key, "") == spec.labels.get(key, "") for key in _GIVEN)
+
+
 class ContainerState(StrEnum):
     """Docker's words. A container that was never started is CREATED."""
 
@@ -111,6 +124,11 @@ class Container:
     @property
     def is_up(self) -> bool:
         return self.state in (ContainerState.RUNNING, ContainerState.PAUSED, ContainerState.RESTARTING)
+
+    @property
+    def is_down(self) -> bool:
+        """No process of it is left. Not said of one that is being removed: its processes may hang in a driver."""
+        return self.state in (ContainerState.CREATED, ContainerState.EXITED)
 
     @property
     def revision(self) -> int | None:
