@@ -96,7 +96,7 @@ class Engine(Protocol):
     def image(self, reference: str) -> ImageFacts | None: ...
 
     def create(self, spec: ContainerSpec) -> str:
-        """Container id. A name that exists already (409) is adopted: its id is returned."""
+        """Container id. A name that exists already (409) is adopted if it is the same container: its id is returned."""
 
     def put(self, name: str, files: Sequence[File]) -> None:
         """Write files and folders into a created or running container, in one archive, volumes included."""

@@ -13,8 +13,6 @@ from datetime import datetime
 
 from webapp.domain.container import (
     LABEL_INSTANCE,
-    LABEL_REVISION,
-    LABEL_WORKSPACE,
     Container,
     ContainerDetail,
     ContainerSpec,
@@ -25,6 +23,7 @@ from webapp.domain.container import (
     ImageFacts,
     VolumeMount,
     is_foreign_gpu_user,
+    is_made_for,
     marks_a_container,
 )
 from webapp.engines import Capabilities, ExecResult, ProgressCallback, network_name
@@ -32,7 +31,6 @@ from webapp.engines.docker.body import container_body
 from webapp.engines.fake_state import FakeContainer, FakeImage, FakeMachine
 from webapp.errors import EngineRejected, EngineUnreachable, ImageNotFound, PortTaken
 
-_SAME = (LABEL_INSTANCE, LABEL_WORKSPACE, LABEL_REVISION)
 ENDED_BY_TERM = 143     # 128 + SIGTERM: what tini makes of it
 
 
@@ -212,8 +210,7 @@ class FakeEngine:
             found = self.machine.containers.get(spec.name)
             if found is None:
                 return self.machine.add(spec, image).id
-            labels = found.spec.labels
-            if any(not spec.labels.get(key) or labels.get(key) != spec.labels[key] for key in _SAME):
+            if not is_made_for(spec, found.spec.labels):
                 raise self._rejected(f"the name {spec.name} is taken by a container that is not this workspace's")
             return found.id
 

@@ -13,8 +13,6 @@ from docker.utils import parse_repository_tag
 
 from webapp.domain.container import (
     LABEL_INSTANCE,
-    LABEL_REVISION,
-    LABEL_WORKSPACE,
     Container,
     ContainerDetail,
     ContainerSpec,
@@ -23,6 +21,7 @@ from webapp.domain.container import (
     GpuUser,
     ImageFacts,
     is_foreign_gpu_user,
+    is_made_for,
 )
 from webapp.engines import Capabilities, ExecResult, ProgressCallback
 from webapp.engines.docker import commit, observed
@@ -190,9 +189,7 @@ class DockerEngine:
         found = _unless_absent(lambda: api.inspect_container(spec.name))
         if found is None:
             raise error     # gone again, or in the middle of its removal: not shown any more, the name still taken
-        labels = (found.get("Config") or {}).get("Labels") or {}
-        same = (LABEL_INSTANCE, LABEL_WORKSPACE, LABEL_REVISION)
-        if any(not spec.labels.get(key) or labels.get(key) != spec.labels[key] for key in same):
+        if not is_made_for(spec, (found.get("Config") or {}).get("Labels") or {}):
             detail = f"the name {spec.name} is taken by a container that is not this workspace's"
             raise EngineRejected(host=self._host, detail=detail)
         id_: str = found["Id"]
