@@ -76,8 +76,17 @@ def fail_next(log_file: Path, times: int, text: str = "initialization error: dri
     _knob(str(log_file), {"times": times, "text": text})
 
 
+def hand_out_instead(log_file: Path, visible: str, times: int = 1) -> None:
+    """The next starts get these, whatever they ask for, and the log says nothing of it: a toolkit that is wrong.
+
+    `visible`: UUIDs with commas between; "" = no card at all.
+    """
+    _knob(str(log_file), {"times": times, "instead": visible})
+
+
 def _give(options: Mapping[str, str], asked: str, root: str) -> None:
-    _fail_if_told(options["--log"])
+    told = _told(options["--log"])
+    asked = told.get("instead", asked)
     if asked in _NOTHING:
         return
     with open(options["--state"], encoding="utf-8") as file:
@@ -86,6 +95,7 @@ def _give(options: Mapping[str, str], asked: str, root: str) -> None:
     if fault in _DRIVER_FAULTS:
         raise Failed(_DRIVER_FAULTS[fault])
     state["cards"] = _cards(state["cards"], asked)
+    state |= {"instead": asked} if told else {}
     with open(options["--program"], "rb") as file:
         _write(root, _PROGRAM, file.read(), 0o755)
     _write(root, _STATE, json.dumps(state).encode(), 0o644)
@@ -138,21 +148,25 @@ def _append(log_file: str, line: Mapping[str, Any]) -> None:
     os.close(descriptor)
 
 
-def _fail_if_told(log_file: str) -> None:
+def _told(log_file: str) -> dict[str, Any]:
+    """What a test told about this start; {} = nothing. Raises: Failed: it is to fail."""
     try:
-        with open(f"{log_file}.fail", encoding="utf-8") as file:
-            told = json.load(file)
+        with open(f"{log_file}.told", encoding="utf-8") as file:
+            told: dict[str, Any] = json.load(file)
     except FileNotFoundError:
-        return
-    if told["times"] > 0:
-        _knob(log_file, dict(told, times=told["times"] - 1))
+        return {}
+    if told["times"] <= 0:
+        return {}
+    _knob(log_file, dict(told, times=told["times"] - 1))
+    if "text" in told:
         raise Failed(told["text"])
+    return told
 
 
 def _knob(log_file: str, told: Mapping[str, Any]) -> None:
-    with open(f"{log_file}.fail.new", "w", encoding="utf-8") as file:
+    with open(f"{log_file}.told.new", "w", encoding="utf-8") as file:
         json.dump(told, file)
-    os.replace(f"{log_file}.fail.new", f"{log_file}.fail")
+    os.replace(f"{log_file}.told.new", f"{log_file}.told")
 
 
 if __name__ == "__main__":

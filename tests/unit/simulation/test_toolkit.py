@@ -103,6 +103,19 @@ def test_first_starts_can_be_made_to_fail(hook: Hook, host: SimulatedHost, log: 
     assert [hook("NVIDIA_VISIBLE_DEVICES=all") for _ in range(3)] == [1, 1, 0]
 
 
+@pytest.mark.parametrize("which", ["another card", "none"])
+def test_next_start_can_be_made_to_get_something_else(
+        hook: Hook, host: SimulatedHost, log: Path, root: Path, which: str) -> None:
+    state = root / "usr/lib/simulated-gpus/state.json"
+    toolkit.hand_out_instead(log, host.uuids[3] if which == "another card" else "")
+    assert hook(f"NVIDIA_VISIBLE_DEVICES={host.uuids[0]}") == 0
+    got = [card["uuid"] for card in json.loads(state.read_text())["cards"]] if state.exists() else []
+    assert got == ([host.uuids[3]] if which == "another card" else [])
+    assert [line["visible"] for line in toolkit.handed_out(log)] == [host.uuids[0]]
+    assert hook(f"NVIDIA_VISIBLE_DEVICES={host.uuids[0]}") == 0
+    assert [card["uuid"] for card in json.loads(state.read_text())["cards"]] == [host.uuids[0]]
+
+
 @pytest.mark.parametrize("host", ["mig"], indirect=True)
 def test_slices_are_handed_out_by_their_uuid(hook: Hook, host: SimulatedHost, root: Path) -> None:
     parts = [part.uuid for part in host.cards[0].slices]
