@@ -8,7 +8,8 @@ A file named `order` in BERTH_TEST_ORDERS (a folder) says what to do with the ca
 
 Every call that changes something on the engine, and the look at the cards inside, is noted in the folder's file
 `calls`, a line each, before it is made. A file `clock` there says by how many seconds the agent's clock is ahead.
-BERTH_TEST_CHANGE_SECONDS shortens the time that the adapter gives to such a call.
+BERTH_TEST_CHANGE_SECONDS shortens the time that the adapter gives to such a call, BERTH_TEST_LOOK_SECONDS the time
+between two looks at the cards.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from webapp import agent, logs
-from webapp.agent import context
+from webapp.agent import context, inventory
 from webapp.engines import docker as docker_adapter
 from webapp.engines import open_engine
 from webapp.gpus.query import LIST
@@ -109,6 +110,8 @@ def main() -> None:
     logs.configure(settings.log_level, settings.log_format, process="agent")
     if "BERTH_TEST_CHANGE_SECONDS" in os.environ:
         docker_adapter.CHANGE_SECONDS = float(os.environ["BERTH_TEST_CHANGE_SECONDS"])
+    if "BERTH_TEST_LOOK_SECONDS" in os.environ:
+        inventory.EVERY_SECONDS = float(os.environ["BERTH_TEST_LOOK_SECONDS"])
     orders = Path(os.environ["BERTH_TEST_ORDERS"])
     _SetClock.folder = orders
     context.datetime = _SetClock    # type: ignore[misc]

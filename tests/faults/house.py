@@ -30,6 +30,7 @@ from faults.waiting import until
 from faults.workspace import Workspace, now
 from webapp.domain.actor import Actor
 from webapp.domain.house import HouseRules
+from webapp.domain.workspace import Phase
 from webapp.services import hosts, images, keys, people, workspaces
 from webapp.services import secrets as service_secrets
 from webapp.settings import Settings, house_rules, load_settings
@@ -37,6 +38,7 @@ from webapp.simulation import install
 from webapp.store.migrate import upgrade
 from webapp.store.session import Store
 from webapp.store.tables import AgentState, Host, Image, Role
+from webapp.store.tables import Workspace as RowOfWorkspace
 
 PASSWORD = "correct horse battery"      # of everybody in a test
 
@@ -167,6 +169,11 @@ class House:
     def wait_for_cards(self) -> None:
         """Until an agent has read them."""
         until(lambda: self.host().gpus_seen_at, what=self.how_it_is)
+
+    def workspaces(self) -> list[RowOfWorkspace]:
+        """Those that are not gone."""
+        with self.store.read() as session:
+            return list(session.scalars(select(RowOfWorkspace).where(RowOfWorkspace.phase != Phase.REMOVED)))
 
     def start_web(self) -> Process:
         """At `settings.url`."""

@@ -17,6 +17,8 @@ from faults.workspace import Workspace
 from webapp.domain.workspace import Phase
 from webapp.store.tables import Image
 
+LOOK_SECONDS = 0.5      # between two looks at cards, where there are some
+
 
 @dataclass
 class Scene:
@@ -51,7 +53,7 @@ class Scene:
         written.rename(self.orders / "clock")
 
     def start_agent(self) -> None:
-        self.house.start_agent(entry=agents.CRASHING, orders=str(self.orders))
+        self.house.start_agent(entry=agents.CRASHING, orders=str(self.orders), look_seconds=str(LOOK_SECONDS))
 
     def prepare(self) -> None:
         """A living agent that has no orders."""

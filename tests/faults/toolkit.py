@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,3 +42,33 @@ class Toolkit:
 
     def fail_next(self, times: int) -> None:
         toolkit.fail_next(self.log, times)
+
+    def hand_out_instead(self, *uuids: str) -> None:
+        """At the next start."""
+        toolkit.hand_out_instead(self.log, ",".join(uuids))
+
+    @contextmanager
+    def without(self, uuid: str) -> Iterator[None]:
+        """It does not know that card for a while, although the driver lists it: saved under a name that is no more."""
+        short = self.scratch / "short" / install.STATE_NAME
+        simulation = state.read(self.state_file)
+        simulation.cards = [card for card in simulation.cards if card.uuid != uuid]
+        state.create(short, simulation, replace=True)
+        install.install_toolkit(self.scratch / "bin", short, self.log)
+        try:
+            yield
+        finally:
+            install.install_toolkit(self.scratch / "bin", self.state_file, self.log)
+
+    @contextmanager
+    def fault(self, uuid: str, name: str) -> Iterator[None]:
+        """A card suffers from one of state.CARD_FAULTS."""
+        self._set_fault(uuid, name)
+        try:
+            yield
+        finally:
+            self._set_fault(uuid, None)
+
+    def _set_fault(self, uuid: str, name: str | None) -> None:
+        with state.changed(self.state_file) as simulation:
+            simulation.card(uuid).fault = name
