@@ -1,6 +1,7 @@
 """The agent: exactly one process makes what people want so, and writes down what it saw.
 
-Threads: one loop per host with its pool of workers, one listener per host for engine events, one for the doorbell.
+Threads: one loop per host with its pool of workers, one listener per host for engine events, one that looks at its
+cards; one for the doorbell.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import structlog
 
 from webapp.agent import cards
 from webapp.agent.context import HostContext, utc_now
+from webapp.agent.inventory import Watch
 from webapp.agent.reconciler import HostLoop
 from webapp.engines import Engine, open_engine
 from webapp.errors import AgentAlreadyRuns, EngineError
@@ -89,15 +91,18 @@ def _run_threads(store: Store, contexts: list[HostContext], stop: threading.Even
     for loop in loops:
         _in_background(f"host-{loop.context.host_name}", loop.run)
         _in_background(f"events-{loop.context.host_name}", partial(_again, partial(_listen, loop), stop))
+        _in_background(f"cards-{loop.context.host_name}", partial(Watch(loop.context).run, stop))
     _in_background("doorbell", partial(_again, partial(_ring, store, loops, stop), stop))
     while not stop.wait(ALIVE_SECONDS):
         _live(store, stop, epoch)
     for loop in loops:
         loop.wake()
+        loop.context.cards.look_again.set()
     for loop in loops:
         loop.finish(FINISH_SECONDS)
     for context in contexts:
         context.engine.close()
+        context.cards.close()
 
 
 def _in_background(name: str, work: Callable[[], None]) -> None:

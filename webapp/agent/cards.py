@@ -34,6 +34,11 @@ class Cards:
         """After a restart of the machine its driver may come late (promises.md 34). False = nobody has looked yet."""
         return self.was_read.wait(FIRST_LOOK_SECONDS)
 
+    def close(self) -> None:
+        """Ends an nvidia-smi that hangs."""
+        if isinstance(self.run, LocalRunner):
+            self.run.close()
+
 
 def of_this_machine(settings: Settings) -> Cards:
     """Its own cards, or those of its simulated host.

@@ -26,7 +26,7 @@ LOG_LINES = 200
 TRIES = 4                       # of one intent, when the engine fails and trying again may help
 _OF_WANTED = ("phase", "revision", "container_id", "private_image", "attempted_generation", "observed_generation",
               "next_try_at")
-_OF_WORKSPACE = ("failures", "progress", "started_at", "health", "note")
+_OF_WORKSPACE = ("failures", "progress", "started_at", "health", "reason", "note")
 
 
 class Stale(Exception):

@@ -28,11 +28,13 @@ def refuse_start(desk: Desk) -> None:
         raise Failed(Reason("gpus_not_read", {"host": desk.context.host_name}), retry=True, tries=TRIES)
     desk.reload()               # what that look has shown
     if reason := _fault(desk.workspace):
+        desk.context.cards.look_again.set()     # it may be well by the next try
         raise Failed(reason, retry=True, tries=TRIES)
 
 
 def as_failed(desk: Desk, error: GpusRefused) -> Failed:
     """The toolkit said no: its driver may be late, or a card is gone and the next look will show it."""
+    desk.context.cards.look_again.set()
     return Failed(Reason(error.code, {"host": desk.context.host_name, **error.facts}), retry=True, tries=TRIES)
 
 
@@ -67,12 +69,13 @@ def _differ(desk: Desk, seen: Iterable[str]) -> Reason:
     return Reason("gpus_differ", {"held": held, "seen": ", ".join(seen) or "—"})
 
 
-def _fault(workspace: WorkspaceInFull) -> Reason | None:
-    ill = next((card for card in workspace.cards if not card.is_well), None)
-    return None if ill is None else _said_of(ill)
-
-
-def _said_of(card: CardHeld) -> Reason:
+def fault(card: CardHeld) -> Reason:
+    """What is wrong with a card that is not well."""
     if card.fault is None:
         return Reason(f"gpu_{Condition.FAULTY}", {"gpu": card.label})
     return Reason(card.fault["code"], card.fault.get("facts") or {})
+
+
+def _fault(workspace: WorkspaceInFull) -> Reason | None:
+    ill = next((card for card in workspace.cards if not card.is_well), None)
+    return None if ill is None else fault(ill)

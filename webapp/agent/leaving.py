@@ -73,6 +73,7 @@ def release_gpus(desk: Desk, seen: Seen) -> Seen:
     if not done:
         raise Stale
     log.info("workspace.gpus_released", workspace=desk.wanted.workspace_id, gpus=list(desk.wanted.gpus))
+    desk.context.cards.look_again.set()     # somebody else may have been on them all the while
     desk.cards_are_free()
     return seen
 

@@ -64,6 +64,7 @@ class HostLoop:
         self._describe_due = 0.0
         self._seen_due = 0.0
         self._restless_until = 0.0
+        self._engine_was_away = False
         self._oom_events: queue.SimpleQueue[tuple[str, datetime]] = queue.SimpleQueue()
         self._ooms: dict[str, datetime] = {}
 
@@ -122,6 +123,9 @@ class HostLoop:
         began = context.monotonic()
         listed = tuple(context.engine.list())
         context.sightings.note(Sighting(began, listed))
+        if self._engine_was_away:       # perhaps with the machine, and its driver
+            self._engine_was_away = False
+            context.cards.look_again.set()
         rows += self._come_back(rows, listed)
         self._record_seen()
         for wanted in rows:
@@ -216,6 +220,7 @@ class HostLoop:
         log.warning("engine.failed", host=self.context.host_name, detail=str(error),
                     next_try_seconds=SILENT_PASS_SECONDS)
         self._seen_due = self._describe_due = 0.0       # back again: its rules may have gone with it
+        self._engine_was_away = True
         if isinstance(error, EngineUnreachable):
             with self.context.store.write() as session:
                 observations.record_host_silent(session, self.context.host_id, trouble=str(error),

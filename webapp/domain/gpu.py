@@ -123,6 +123,10 @@ class Gpu:
         number = "GPU" if self.index is None else f"GPU {self.index}"
         return f"{number} ({name})" if name else number
 
+    def as_slice(self, part: MigSlice) -> Gpu:
+        """Under the name that one of its slices has: model and profile."""
+        return replace(self, name=f"{self.name} MIG {part.profile}") if self.name and part.profile else self
+
     @property
     def why_not(self) -> Reason | None:
         """Why nobody can have this card as a whole; None = it may be claimed."""
@@ -207,19 +211,23 @@ def with_known(known: Sequence[Gpu], seen: Inventory) -> Inventory:
     missing = [gpu for gpu in known if gpu.uuid and gpu.uuid not in there]
     if not missing:
         return seen
-    gone = {gpu.pci_bus_id for gpu in seen.gpus if gpu.uuid is None and gpu.condition is Condition.LOST}
+    gone = {gpu.pci_bus_id: gpu for gpu in seen.gpus if gpu.uuid is None and gpu.condition is Condition.LOST}
     kept = [_missing(gpu, seen, gone) for gpu in missing]
     named = {gpu.pci_bus_id for gpu in kept}
     others = [gpu for gpu in seen.gpus if gpu.uuid or gpu.pci_bus_id not in named]   # a lost card without its name
     return replace(seen, gpus=by_index([*others, *kept]))
 
 
-def _missing(gpu: Gpu, seen: Inventory, gone: set[str | None]) -> Gpu:
-    unread = seen.trouble is not None and seen.trouble.code != NO_CARDS
-    if unread and seen.trouble and not (gpu.pci_bus_id and gpu.pci_bus_id in gone):
+def _missing(gpu: Gpu, seen: Inventory, gone: Mapping[str | None, Gpu]) -> Gpu:
+    """A card that was not listed. `gone`: what the driver names only by where it sits, and says to be lost."""
+    lost = gone.get(gpu.pci_bus_id) if gpu.pci_bus_id else None
+    fault = Reason("gpu_vanished", {"gpu": gpu.label})
+    if lost is not None and lost.fault is not None:
+        fault = replace(lost.fault, facts={**lost.fault.facts, "gpu": gpu.label})
+    elif seen.trouble is not None and seen.trouble.code != NO_CARDS:
         return gpu if gpu.condition is not Condition.OK else replace(
             gpu, condition=Condition.FAULTY, fault=seen.trouble.reason, processes=None)
-    return replace(gpu, condition=Condition.LOST, fault=Reason("gpu_vanished", {"gpu": gpu.label}), processes=None)
+    return replace(gpu, condition=Condition.LOST, fault=fault, processes=None)
 
 
 def _faulty(gpu: Gpu, code: str) -> Gpu:

@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, MutableMapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 import structlog
 from structlog.testing import LogCapture
 
+from agent.room import Room
 from agent.stage import Stage, make_fast
 from webapp.domain.house import HouseRules
 from webapp.store.session import Store
@@ -30,3 +32,11 @@ def stage(
     yield Stage(make_fast(store), cast, house, now)
     unforeseen = [entry["exception"] for entry in log if "exception" in entry]
     assert not unforeseen, unforeseen[0]
+
+
+@pytest.fixture
+def room(request: pytest.FixtureRequest, stage: Stage, tmp_path: Path) -> Room:
+    """Of the preset four, or the one that a test names; looked at once."""
+    room = Room(stage, tmp_path, getattr(request, "param", "four"))
+    room.watch.look()
+    return room

@@ -86,6 +86,7 @@ class WorkspaceInFull:
     started_at: datetime | None
     health: str
     note: Mapping[str, Any] | None
+    reason: Mapping[str, Any] | None = None
     gpu_count: int = 0                  # cards that it is to have
     cards: tuple[CardHeld, ...] = ()    # those it holds, ascending by UUID
     cuda_version: str | None = None     # of the image
@@ -147,8 +148,8 @@ def workspace(session: Session, workspace_id: str, instance: str, *, epoch: int)
         image_reference=row.image_reference, image_withdrawn=image.withdrawn_at is not None,
         limits=Limits(row.cpu_millis, row.memory_bytes, row.shm_bytes, row.pids), jupyter=row.jupyter,
         mounts=_mounts(session, workspace_id, teams), failures=row.failures, progress=row.progress,
-        started_at=row.started_at, health=row.health, note=row.note, gpu_count=row.gpu_count, cards=cards,
-        cuda_version=image.cuda_version, driver_version=host.driver_version,
+        started_at=row.started_at, health=row.health, reason=row.reason, note=row.note,
+        gpu_count=row.gpu_count, cards=cards, cuda_version=image.cuda_version, driver_version=host.driver_version,
     )
 
 
@@ -195,6 +196,12 @@ def to_be_checked(session: Session, host_id: str, epoch: int) -> list[str]:
 def claims(session: Session, workspace_id: str) -> frozenset[str]:
     """UUIDs of the cards that it holds now."""
     return frozenset(session.scalars(select(GpuClaim.gpu_uuid).where(GpuClaim.workspace_id == workspace_id)))
+
+
+def all_claims(session: Session, host_id: str) -> frozenset[tuple[str, str]]:
+    """Who holds which card of the host: workspace id, UUID."""
+    held = session.execute(select(GpuClaim.workspace_id, GpuClaim.gpu_uuid).where(GpuClaim.host_id == host_id))
+    return frozenset((workspace_id, uuid) for workspace_id, uuid in held)
 
 
 def _cards(session: Session, workspace_id: str) -> tuple[CardHeld, ...]:
