@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +16,7 @@ from webapp.agent.inventory import Watch
 from webapp.agent.reconciler import HostLoop
 from webapp.domain.placement import why_not
 from webapp.gpus.output import NoAnswer, Output
+from webapp.gpus.query import LIST
 from webapp.services import gpus
 from webapp.simulation import presets, state
 from webapp.simulation.nvidia_smi.program import answer
@@ -23,12 +24,14 @@ from webapp.store.tables import Gpu, Host
 
 
 class Room:
-    """`asked`: command lines, in order. `hangs`: nothing is answered before the deadline."""
+    """`asked`: command lines, in order. `hangs`: nothing is answered before the deadline. `meanwhile`: done before the
+    first answer of a look."""
 
     def __init__(self, stage: Stage, folder: Path, preset: str = "four") -> None:
         self.stage, self.path = stage, folder / "simulation" / "state.json"
         self.asked: list[Sequence[str]] = []
         self.hangs = False
+        self.meanwhile: Callable[[], object] = lambda: None
         state.create(self.path, presets.preset(preset))
         self.enter()
 
@@ -41,6 +44,8 @@ class Room:
 
     def run(self, argv: Sequence[str]) -> Output:
         self.asked.append(argv)
+        if tuple(argv) == LIST:
+            self.meanwhile()
         if self.hangs:
             return Output(None, "", "", NoAnswer.LATE, 20.0)
         printed, code, _ = answer(["--simulated-state", str(self.path), *argv[1:]])

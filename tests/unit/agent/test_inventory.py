@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from agent.room import Room
 from agent.stage import Stage, sentence
@@ -19,6 +20,7 @@ from webapp.errors import EngineUnreachable, NoCapacity
 from webapp.gpus.local import LocalRunner
 from webapp.gpus.query import HELP
 from webapp.simulation import install, presets
+from webapp.store.tables import Workspace
 
 MISMATCH = "driver_library_version_mismatch"
 
@@ -179,6 +181,29 @@ class TestSomebodyElse:
         with room.changed() as simulation:
             presets.put_process(simulation.cards[0], "python3", memory_mib=9000)
         assert room.refusals() == [None] * 4
+
+    def test_workspace_that_comes_or_goes_during_a_look_is_nobody_else(self, stage: Stage, room: Room) -> None:
+        room.meanwhile = lambda: stage.running(gpu_uuids=(room.uuids[0],))
+        room.watch.look()
+        assert room.refusals() == [None] * 4
+
+        def go() -> None:
+            with stage.store.read() as session:
+                stage.stop(session.scalars(select(Workspace)).one())
+            stage.live(10)
+
+        room.meanwhile = go
+        room.watch.look()
+        assert (room.refusals(), room.free()) == ([None] * 4, set(room.uuids))
+
+    def test_container_of_a_workspace_that_gave_its_cards_back_keeps_them_busy(self, stage: Stage, room: Room) -> None:
+        workspace = stage.running(gpu_uuids=(room.uuids[0],))
+        stage.stop(workspace)
+        stage.live(10)
+        stage.engine.start(stage.name(workspace))       # by an agent that was held up
+        room.watch.look()
+        refusal = room.row(room.uuids[0]).refusal or {}
+        assert (refusal["code"], refusal["facts"]["who"]) == ("gpu_busy", stage.name(workspace))
 
     def test_silent_engine_frees_no_card(self, stage: Stage, room: Room) -> None:
         stage.engine.run_foreign("llm-server", room.uuids[2])
