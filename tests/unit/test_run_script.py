@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+from hashlib import sha256
 from pathlib import Path
 
 import pytest
@@ -47,10 +48,10 @@ esac
     script.chmod(0o755)
 
 
-def run(checkout: Path, path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run(checkout: Path, path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     source = (checkout / "run").read_text().replace('export PATH="$PATH:', 'export PATH="$PATH" #')
     (checkout / "run").write_text(source)   # the real one adds the folders where this machine's Python may be
-    return subprocess.run([checkout / "run", *arguments], env={"PATH": str(path), "HOME": str(checkout)},
+    return subprocess.run([checkout / "run", *arguments], env={"PATH": str(path), "HOME": str(checkout), **environment},
                           capture_output=True, text=True, timeout=20)
 
 
@@ -83,9 +84,40 @@ def test_unknown_verb_shows_the_verbs(checkout: Path, path: Path) -> None:
     assert done.returncode == 2 and "./run up" in done.stderr
 
 
-def test_demo_says_that_it_is_not_there_yet(checkout: Path, path: Path) -> None:
-    done = run(checkout, path, "demo")
-    assert done.returncode == 1 and "GPUs" in done.stderr
+@pytest.fixture
+def installed(checkout: Path) -> Path:
+    """A checkout whose virtual environment is made: its Python says that the engine answers, its berth what it was
+    asked and with which variables."""
+    programs = checkout / ".venv" / "bin"
+    programs.mkdir(parents=True)
+    (programs / "python").write_text("#!/bin/sh\n")
+    (programs / "berth").write_text("#!/bin/sh\necho \"berth $*\"\nenv | grep ^BERTH_ || true\n")
+    lock = (checkout / "requirements.lock").read_bytes()
+    (checkout / ".venv" / "berth-run").write_text(f"{sha256(lock).hexdigest()}  -\n")
+    (checkout / ".venv" / "berth-project").touch()
+    for program in programs.iterdir():
+        program.chmod(0o755)
+    return checkout
+
+
+@pytest.fixture
+def complete(path: Path) -> Path:
+    """A PATH on which nothing has to be installed."""
+    for tool in ("iptables", "debootstrap", "grep"):
+        (path / tool).symlink_to("/bin/true" if tool != "grep" else str(shutil.which("grep")))
+    return path
+
+
+@pytest.mark.parametrize("arguments, asked", [
+    (("up",), "berth up"), (("demo",), "berth demo"), (("demo", "clean"), "berth demo clean"),
+    (("demo", "simulate", "fault", "2", "lost"), "berth demo simulate fault 2 lost"),
+])
+def test_what_is_set_is_left_to_the_berth_command(
+    installed: Path, complete: Path, arguments: tuple[str, ...], asked: str,
+) -> None:
+    done = run(installed, complete, *arguments, BERTH_PORTS="31000-31099", BERTH_STATE_DIR="/srv/demo")
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["BERTH_PORTS=31000-31099", "BERTH_STATE_DIR=/srv/demo", asked]
 
 
 def test_ci_runs_what_people_run() -> None:

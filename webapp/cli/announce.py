@@ -6,6 +6,7 @@ import sys
 import time
 from datetime import datetime, timedelta
 
+from webapp.cli.demo_mark import welcome
 from webapp.cli.failure import exit_code, sentence
 from webapp.cli.house import now, open_house
 from webapp.cli.signs import agent_lives, web_trouble
@@ -39,6 +40,8 @@ def _announce(settings: Settings, store: Store) -> int:
     if token:
         print("  Make the first administrator with this link; it works once, for 24 hours:\n"
               f"  {welcome_link(settings.url, token)}")
+    for line in welcome(settings, store):
+        print(f"  {line}")
     print("  Ctrl-C stops web and agent, never a workspace.\n", flush=True)
     return 0
 

@@ -14,6 +14,7 @@ from webapp.errors import AppError
 # Each is a module of this package; it is imported only when it is used, so that `berth --help` is quick.
 COMMANDS = {
     "up": "Set up what is missing, then run web and agent until Ctrl-C.",
+    "demo": "Berth with simulated GPUs and sample members, beside any other: start, clean, and all the rest.",
     "web": "Run the web process alone.",
     "agent": "Run the agent alone.",
     "migrate": "Bring the database to what this version expects.",

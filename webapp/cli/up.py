@@ -7,6 +7,7 @@ import os
 import socket
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import click
@@ -20,6 +21,8 @@ from webapp.settings import Settings, load_secret_key, load_settings
 from webapp.store.migrate import upgrade
 from webapp.store.session import Store
 
+Furnish = Callable[[Store], None]
+
 PORT_SECONDS = 8.0      # an `up` that was killed may have left a web process that is still ending
 
 
@@ -30,6 +33,14 @@ def command() -> None:
     Migrates the database, makes the workspace image if the engine lacks it, starts web and agent again when they
     die, and prints the address; with no administrator yet, also a one-time link that makes the first.
     """
+    start()
+
+
+def start(*, furnish: Furnish | None = None) -> None:
+    """Never comes back: this process becomes the supervisor.
+
+    Args:    furnish: fills a house that is set up before web and agent begin.
+    """
     steps = Steps()
     settings = load_settings()
     lock.take(settings.state_dir)
@@ -38,6 +49,8 @@ def command() -> None:
         store = Store(settings.database_url)
         upgrade(store)
         _seed(store, settings)
+        if furnish:
+            furnish(store)
     _prepare_image(store, settings, steps)
     store.close()
     plan = _plan(settings, steps)

@@ -9,48 +9,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from unit.cli.conftest import PASSWORD, Berth
 
 from webapp.cli import checks, lock, root, up, web_account, workspace_image
 from webapp.cli.failure import AddressTaken, RunsAlready
 from webapp.errors import EngineUnreachable
 from webapp.settings import load_settings
 from webapp.store.session import Store
-
-PASSWORD = "correct horse battery"
-Berth = Callable[..., SimpleNamespace]
-
-
-@pytest.fixture
-def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    for name in [name for name in os.environ if name.startswith("BERTH_") or name == "DOCKER_HOST"]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("BERTH_STATE_DIR", str(tmp_path / "state"))
-    monkeypatch.setenv("BERTH_ENGINE", f"unix://{tmp_path}/no-engine.sock")
-    return tmp_path / "state"
-
-
-@pytest.fixture
-def berth(state: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Berth:
-    """berth("user", "list") → its exit code, out and err."""
-    def run(*arguments: str, typed: str = "") -> SimpleNamespace:
-        monkeypatch.setattr(sys, "stdin", SimpleNamespace(readline=lambda: typed))
-        code = root.run(list(arguments))
-        out, err = capsys.readouterr()
-        return SimpleNamespace(code=code, out=out, err=err)
-    return run
-
-
-@pytest.fixture
-def house(berth: Berth) -> Berth:
-    """The command on a migrated database with alice in it."""
-    assert berth("migrate").code == 0
-    assert berth("user", "add", "alice", "--name", "Alice", "--password-stdin", typed=f"{PASSWORD}\n").code == 0
-    return berth
 
 
 def test_help_is_quick_and_names_every_command() -> None:
