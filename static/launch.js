@@ -1,7 +1,9 @@
-/* The summary beside the launch form follows what is chosen. */
+/* The summary beside the launch form follows what is chosen, and the way to get GPUs follows the ticks. */
 
 const form = document.getElementById("launch");
 const UNITS = { MiB: 1, GiB: 1024, TiB: 1024 * 1024 };
+const ticks = () => [...form.querySelectorAll("input[name=gpu]:checked")];
+const show = (name, text) => document.querySelectorAll(`[data-sum=${name}]`).forEach(node => { node.textContent = text });
 
 function quarter(text) {
   const match = /^([1-9][0-9]{0,11}) ?(MiB|GiB|TiB)$/.exec(text.trim());
@@ -10,9 +12,29 @@ function quarter(text) {
   return mib >= 1024 && mib % 1024 === 0 ? `${mib / 1024}GiB` : `${mib}MiB`;
 }
 
+function counted(models) {
+  const times = new Map();
+  for (const model of models) times.set(model, (times.get(model) ?? 0) + 1);
+  return [...times].map(([model, count]) => `${count} × ${model}`).join(" + ");
+}
+
+function followGpus() {
+  const words = document.getElementById("sum-gpus");
+  const way = form.elements.gpu_way.value, chosen = ticks();
+  const late = way === "these" ? chosen.filter(tick => !("can" in tick.dataset)).map(tick => tick.dataset.short).join(", ") : "";
+  if (way === "any") show("gpus", `${form.elements.gpu_count.value || 0} × ${form.elements.gpu_model?.value || "GPU"}`);
+  else show("gpus", way === "these" && chosen.length ? counted(chosen.map(tick => tick.dataset.model)) : words.dataset.none);
+  const hosts = [...new Set(chosen.map(tick => tick.dataset.host))].join(", ");
+  const cards = chosen.map(tick => tick.dataset.short).join(", ");
+  const warning = late && words.dataset.late.replace("{cards}", late);
+  show("cards", way === "any" ? words.dataset.free : way === "these" && cards ? warning || `${hosts}: ${cards}` : "");
+  words.classList.toggle("late", Boolean(late));
+  if (warning && warning !== words.said) window.berthSay(warning);
+  words.said = warning;
+}
+
 function follow() {
   const image = form.querySelector("input[name=image_id]:checked");
-  const show = (name, text) => document.querySelectorAll(`[data-sum=${name}]`).forEach(node => { node.textContent = text });
   if (image) {
     show("image", image.dataset.title);
     document.querySelectorAll("[data-ssh-only]").forEach(node => { node.hidden = image.dataset.jupyter === "yes" });
@@ -22,9 +44,33 @@ function follow() {
   show("memory", form.elements.memory.value);
   form.elements.shm.placeholder = quarter(form.elements.memory.value);
   show("shm", form.elements.shm.value || form.elements.shm.placeholder);
+  followGpus();
+}
+
+/* A tick means “these”. Leaving that way takes the ticks off, for they would not count; coming back brings them again. */
+let kept = [];
+function turn(event) {
+  const { name, value } = event.target;
+  if (name === "gpu" && event.target.checked) form.querySelector("input[name=gpu_way][value=these]").checked = true;
+  if (name !== "gpu_way") return;
+  if (value === "these") {
+    form.querySelectorAll("input[name=gpu]:not(:disabled)").forEach(tick => { tick.checked ||= kept.includes(tick.value) });
+  } else if (ticks().length) {
+    kept = ticks().map(tick => tick.value);
+    ticks().forEach(tick => { tick.checked = false });
+  }
+}
+
+function followLive() {
+  for (const tile of form.querySelectorAll("[data-gone]")) {
+    tile.classList.remove("can");
+    delete tile.querySelector("input")?.dataset.can;
+  }
+  follow();
 }
 
 if (form) {
-  form.addEventListener("input", follow);
+  form.addEventListener("input", event => { turn(event); follow() });
+  document.querySelector("[data-live]").addEventListener("berth:live", followLive);
   follow();
 }

@@ -7,30 +7,49 @@ let timer, stopped = false, failures = 0;
 const key = node => node.nodeType === 1 ? node.id || node.dataset.key : undefined;
 const kind = node => node.nodeType === 1 ? node.tagName + "#" + (key(node) ?? "") : node.nodeType;
 
+/* What the reader did stays: a fold that was opened, a form that was sent, a box that was ticked, a text that was typed. */
+const DONE_HERE = ["open", "data-sent", "aria-busy"];
+const CHOSEN_HERE = ["checked", "selected", "value"];
+
+function isTheirs(node, name) {
+  if (!["INPUT", "SELECT", "TEXTAREA", "OPTION"].includes(node.tagName) || node.type === "hidden") return false;
+  /* A box that is ticked or has the focus is not shut: whoever ticked it sees that it is late, and may take it back. */
+  return CHOSEN_HERE.includes(name) || name === "disabled" && (node.checked || node === document.activeElement);
+}
+
 function patch(old, fresh) {
   if (old.nodeType !== 1) { if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue; return }
   for (const { name } of [...old.attributes]) {
-    /* what the reader did: a fold that was opened, a form that was sent */
-    if (!fresh.hasAttribute(name) && !["open", "data-sent", "aria-busy"].includes(name)) old.removeAttribute(name);
+    if (!fresh.hasAttribute(name) && !DONE_HERE.includes(name) && !isTheirs(old, name)) old.removeAttribute(name);
   }
-  for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+  for (const { name, value } of fresh.attributes) {
+    if (old.getAttribute(name) !== value && !isTheirs(old, name)) old.setAttribute(name, value);
+  }
   if (old.querySelector?.(":scope > button.done, :scope > .done")) return;    /* says “Copied” for a moment */
   patchChildren(old, fresh);
+}
+
+/* What is gone but was ticked stays until it is unticked, marked. */
+const isGone = node => node?.nodeType === 1 && "gone" in node.dataset;
+function leave(child) {
+  if (child.querySelector("input:checked")) child.dataset.gone = "";
+  else child.remove();
 }
 
 function patchChildren(old, fresh) {
   const named = new Map([...old.children].filter(key).map(child => [kind(child), child]));
   const kept = new Set([...fresh.children].filter(key).map(kind));
-  for (const child of named.values()) if (!kept.has(kind(child))) child.remove();
+  for (const child of named.values()) if (!kept.has(kind(child))) leave(child);
   let at = old.firstChild;
   for (const wanted of [...fresh.childNodes]) {
+    while (isGone(at) && !kept.has(kind(at))) at = at.nextSibling;
     let same = key(wanted) ? named.get(kind(wanted)) : undefined;
     if (!same && at && !key(at) && kind(at) === kind(wanted)) same = at;
     if (!same) { old.insertBefore(wanted, at); continue }
     if (same === at) at = at.nextSibling; else old.insertBefore(same, at);
     patch(same, wanted);
   }
-  while (at) { const next = at.nextSibling; at.remove(); at = next }
+  while (at) { const next = at.nextSibling; if (!isGone(at)) at.remove(); at = next }
 }
 
 function take(html) {
@@ -43,6 +62,7 @@ function take(html) {
   if (focused && !live.contains(document.activeElement)) live.querySelector("h1, h2")?.focus();
   if (live.dataset.say && live.dataset.say !== before) window.berthSay(live.dataset.say);
   if (live.dataset.title) document.title = live.dataset.title;
+  live.dispatchEvent(new Event("berth:live"));
 }
 
 function warn(text) {

@@ -186,11 +186,13 @@ def launch(store: Store, cast: Cast, settings: Settings) -> Callable[..., str]:
     rules: HouseRules = house_rules(settings)
 
     def make(
-        name: str = "run-1", *, owner: str = "alice", image: str = "", phase: str = "running", **columns: Any,
+        name: str = "run-1", *, owner: str = "alice", image: str = "", phase: str = "running",
+        gpus: tuple[str, ...] = (), **columns: Any,
     ) -> str:
         with store.write() as db:
             mounts = ((cast.volume, True),) if owner != "carol" else ()
-            request = workspaces.LaunchRequest(name=name, image_id=image or cast.image, mounts=mounts)
+            request = workspaces.LaunchRequest(name=name, image_id=image or cast.image, mounts=mounts,
+                                               gpu_uuids=gpus)
             row: Workspace = workspaces.launch(
                 db, Actor(getattr(cast, owner), False), request, house=rules, now=NOON, new_secrets=lambda: SECRETS)
             row.phase, row.observed_generation, row.started_at = phase, row.generation, NOON

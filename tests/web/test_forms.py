@@ -25,7 +25,8 @@ def count(store: Store, table: Any) -> int:
 
 
 def launch_form(cast: Cast, **changes: str) -> dict[str, str]:
-    return {"name": "run-1", "image_id": cast.image, "cpus": "2", "memory": "8GiB", "shm": "", **changes}
+    return {"name": "run-1", "image_id": cast.image, "cpus": "2", "memory": "8GiB", "shm": "", "gpu_way": "none",
+            **changes}
 
 
 def test_launch_form_is_filled_in(alice: Browser, cast: Cast) -> None:

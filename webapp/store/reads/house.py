@@ -10,6 +10,8 @@ from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from webapp.domain.workspace import Desired, Phase
+from webapp.store.reads import cards
+from webapp.store.reads.cards import CardRow
 from webapp.store.tables import AgentState, Host, Image, Member, PortClaim, Team, Volume, Workspace, WorkspaceMount
 
 
@@ -39,6 +41,7 @@ class HostRow:
     driver_version: str | None
     cuda_version: str | None                # the newest that the driver knows
     gpu_trouble: dict[str, Any] | None      # {"code", "facts"}: why cards could not be read, or not all of them
+    cards: tuple[CardRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +84,8 @@ def sign_of_life(session: Session) -> SignOfLife | None:
 
 
 def hosts(session: Session) -> tuple[HostRow, ...]:
-    """By name. One statement."""
+    """By name, with their cards. Two statements."""
+    by_host = cards.by_host(session)
     here = select(func.count()).where(Workspace.host_id == Host.id, Workspace.phase != Phase.REMOVED)
     wanted = here.where(Workspace.desired == Desired.RUNNING)
     claimed = select(func.count()).where(PortClaim.host_id == Host.id)
@@ -94,7 +98,7 @@ def hosts(session: Session) -> tuple[HostRow, ...]:
             unreachable_since=row.unreachable_since, trouble=row.trouble, capabilities=row.capabilities,
             findings=tuple((row.capabilities or {}).get("findings", ())), workspaces=n_here, wanted_running=n_wanted,
             ports_claimed=n_ports, gpus_seen_at=row.gpus_seen_at, driver_version=row.driver_version,
-            cuda_version=row.cuda_version, gpu_trouble=row.gpu_trouble,
+            cuda_version=row.cuda_version, gpu_trouble=row.gpu_trouble, cards=by_host.get(row.id, ()),
         )
         for row, n_here, n_wanted, n_ports in rows
     )

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from webapp.domain.names import suggest_name
 from webapp.domain.workspace import Desired
+from webapp.store.reads import cards
+from webapp.store.reads.cards import CardRow
 from webapp.store.tables import Host, Image, SshKey, Team, TeamMember, Volume, Workspace
 
 
@@ -39,11 +43,16 @@ class VolumeChoice:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
+    id: str
     name: str
     unreachable_since: datetime | None
     seen_at: datetime | None        # None = the agent has not looked yet
     cpus: int | None                # None = not known yet
     memory_bytes: int | None
+    gpus_seen_at: datetime | None   # None = nobody has looked for cards yet
+    driver_version: str | None
+    gpu_trouble: Mapping[str, Any] | None   # {"code", "facts"}: why its cards could not be read, or not all
+    cards: tuple[CardRow, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +71,27 @@ class LaunchOptions:
 
 
 def options(session: Session, member_id: str) -> LaunchOptions:
-    """Five statements."""
+    """Six statements."""
     taken = session.scalars(
         select(Workspace.name).where(Workspace.owner_id == member_id, Workspace.desired != Desired.REMOVED))
     return LaunchOptions(
         images=_images(session), volumes=_volumes(session, member_id),
         has_keys=session.scalar(select(SshKey.id).where(SshKey.member_id == member_id).limit(1)) is not None,
-        hosts=_hosts(session), suggested_name=suggest_name(set(taken)),
+        hosts=hosts(session), suggested_name=suggest_name(set(taken)),
+    )
+
+
+def hosts(session: Session) -> tuple[HostFacts, ...]:
+    """By name, with their cards as they are now. Two statements."""
+    by_host = cards.by_host(session)
+    return tuple(
+        HostFacts(
+            id=row.id, name=row.name, unreachable_since=row.unreachable_since, seen_at=row.seen_at,
+            cpus=(row.capabilities or {}).get("cpus"), memory_bytes=(row.capabilities or {}).get("memory_bytes"),
+            gpus_seen_at=row.gpus_seen_at, driver_version=row.driver_version, gpu_trouble=row.gpu_trouble,
+            cards=by_host.get(row.id, ()),
+        )
+        for row in session.scalars(select(Host).order_by(Host.name))
     )
 
 
@@ -86,13 +109,3 @@ def _volumes(session: Session, member_id: str) -> tuple[VolumeChoice, ...]:
         .join(TeamMember, TeamMember.team_id == Volume.team_id)
         .where(TeamMember.member_id == member_id).order_by(Volume.name))
     return tuple(VolumeChoice(row.id, row.name, team, row.target, row.read_only) for row, team in rows)
-
-
-def _hosts(session: Session) -> tuple[HostFacts, ...]:
-    return tuple(
-        HostFacts(
-            name=row.name, unreachable_since=row.unreachable_since, seen_at=row.seen_at,
-            cpus=(row.capabilities or {}).get("cpus"), memory_bytes=(row.capabilities or {}).get("memory_bytes"),
-        )
-        for row in session.scalars(select(Host).order_by(Host.name))
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -14,6 +14,8 @@ from sqlalchemy.orm import Session
 from webapp.domain.operation import OperationKind, OperationState
 from webapp.domain.sshkeys import parse_public_keys
 from webapp.domain.workspace import Desired, Health, Phase, Service
+from webapp.store.reads import cards
+from webapp.store.reads.cards import CardRow, GpusOfWorkspace
 from webapp.store.tables import (
     Host,
     Image,
@@ -54,6 +56,7 @@ class WorkspaceCard:
     memory_bytes: int
     shm_bytes: int
     jupyter: bool
+    gpus: GpusOfWorkspace
     ssh_port: int | None                # None once it is removed
     jupyter_port: int | None
     created_at: datetime
@@ -96,10 +99,13 @@ class WorkspacePage:
     host_fingerprint: str | None        # "SHA256:…", as ssh prints it
     mounts: tuple[MountRow, ...]
     logs: LogsRow | None
+    cards: tuple[CardRow, ...]          # those that it holds, and those that it had last
+    forgotten_gpus: tuple[str, ...]     # UUIDs of those that it had last and that no longer exist
+    gpu_check: Mapping[str, Any] | None  # domain.gpu_check.Finding.as_json
 
 
 def list_cards(session: Session, owner_id: str | None) -> tuple[WorkspaceCard, ...]:
-    """Not yet gone, newest first; None = of everybody, for admins. Two statements."""
+    """Not yet gone, newest first; None = of everybody, for admins. Three statements."""
     wanted = _with_names().where(Workspace.phase != Phase.REMOVED)
     claims = select(PortClaim)
     if owner_id is not None:
@@ -107,11 +113,12 @@ def list_cards(session: Session, owner_id: str | None) -> tuple[WorkspaceCard, .
         claims = claims.join(Workspace, Workspace.id == PortClaim.workspace_id).where(Workspace.owner_id == owner_id)
     rows = session.execute(wanted.order_by(Workspace.created_at.desc(), Workspace.id)).all()
     ports = _ports(session.scalars(claims))
-    return tuple(_card(*row, ports[row[0].id]) for row in rows)
+    lookup = cards.Lookup(session)
+    return tuple(_card(*row, ports[row[0].id], lookup.of(row[0])) for row in rows)
 
 
 def page(session: Session, workspace_id: str) -> WorkspacePage | None:
-    """A removed one too. Whoever calls decides who may see it, by `card.owner_id`. Five statements."""
+    """A removed one too. Whoever calls decides who may see it, by `card.owner_id`. Six statements."""
     row = session.execute(_with_names().where(Workspace.id == workspace_id)).first()
     if row is None:
         return None
@@ -121,12 +128,15 @@ def page(session: Session, workspace_id: str) -> WorkspacePage | None:
         select(WorkspaceSecret.host_public_key).where(WorkspaceSecret.workspace_id == workspace_id).scalar_subquery(),
         exists().where(SshKey.member_id == owner.id),
     )).one()
+    theirs = cards.of_workspace(session, workspace)
     return WorkspacePage(
-        card=_card(*row, ports[workspace_id]), owner_uid=owner.uid, owner_has_keys=has_keys,
+        card=_card(*row, ports[workspace_id], theirs), owner_uid=owner.uid, owner_has_keys=has_keys,
         image_reference=workspace.image_reference, revision=workspace.revision, failures=workspace.failures,
         log_tail=workspace.log_tail, host_public_key=public_key,
         host_fingerprint=parse_public_keys(public_key)[0].fingerprint if public_key else None,
-        mounts=_mounts(session, workspace_id), logs=_logs(session, workspace_id),
+        mounts=_mounts(session, workspace_id), logs=_logs(session, workspace_id), cards=theirs,
+        forgotten_gpus=tuple(sorted(set(workspace.gpu_uuids) - {card.uuid for card in theirs})),
+        gpu_check=workspace.gpu_check,
     )
 
 
@@ -146,14 +156,15 @@ def _ports(claims: Iterable[PortClaim]) -> defaultdict[str, dict[str, int]]:
     return ports
 
 
-def _card(row: Workspace, owner: Member, host: Host, image: Image, ports: dict[str, int]) -> WorkspaceCard:
+def _card(row: Workspace, owner: Member, host: Host, image: Image, ports: dict[str, int],
+          theirs: Iterable[CardRow]) -> WorkspaceCard:
     return WorkspaceCard(
         id=row.id, name=row.name, owner_id=owner.id, owner_username=owner.username, host_name=host.name,
         host_unreachable_since=host.unreachable_since, image_title=image.title, desired=Desired(row.desired),
         phase=Phase(row.phase), phase_at=row.phase_at, health=Health(row.health), reason=row.reason, note=row.note,
         generation=row.generation, observed_generation=row.observed_generation, progress=row.progress,
         next_try_at=row.next_try_at, cpu_millis=row.cpu_millis, memory_bytes=row.memory_bytes,
-        shm_bytes=row.shm_bytes, jupyter=row.jupyter, ssh_port=ports.get(Service.SSH),
+        shm_bytes=row.shm_bytes, jupyter=row.jupyter, gpus=cards.summary(row, theirs), ssh_port=ports.get(Service.SSH),
         jupyter_port=ports.get(Service.JUPYTER), created_at=row.created_at, started_at=row.started_at,
     )
 

@@ -6,8 +6,9 @@ from flask import Blueprint, render_template
 
 from webapp.store.reads import house as reads
 from webapp.store.reads.workspaces import list_cards
+from webapp.web import gpus
 from webapp.web.auth import admins_only
-from webapp.web.context import here, now, reading
+from webapp.web.context import here, member, now, reading
 from webapp.web.findings import findings_of
 from webapp.web.frame import SILENT_AFTER
 from webapp.web.status import Status
@@ -31,7 +32,8 @@ def house() -> str:
 def workspaces() -> str:
     with reading() as db:
         cards = list_cards(db, None)
-    return render_template("house/workspaces.html", cards=cards, statuses={card.id: Status.of(card) for card in cards})
+    return render_template("house/workspaces.html", cards=cards, in_line=gpus.in_line,
+                           statuses={card.id: Status.of(card) for card in cards})
 
 
 @blueprint.get("/house/hosts")
@@ -40,6 +42,9 @@ def hosts() -> str:
     with reading() as db:
         rows = reads.hosts(db)
     settings = here().settings
+    tiles = {row.id: gpus.tiles(row.cards, member().id, silent=row.unreachable_since is not None,
+                                trouble=row.gpu_trouble) for row in rows}
     return render_template(
-        "house/hosts.html", hosts=rows, findings={row.id: findings_of(row) for row in rows}, ports=settings.ports,
+        "house/hosts.html", hosts=rows, findings={row.id: findings_of(row) for row in rows}, tiles=tiles,
+        is_calm=gpus.is_calm, counted=gpus.counted, ports=settings.ports,
         bind=settings.workspace_bind, workspace_host=settings.workspace_host)

@@ -7,6 +7,7 @@ from typing import Any
 from flask import Blueprint, render_template
 
 from webapp.store.reads import workspaces
+from webapp.web import gpus
 from webapp.web.context import member, reading
 from webapp.web.status import Status
 
@@ -28,4 +29,4 @@ def _facts() -> dict[str, Any]:
         cards = workspaces.list_cards(db, member().id)
     statuses = {card.id: Status.of(card) for card in cards}
     busy = any(status.is_busy for status in statuses.values())
-    return {"cards": cards, "statuses": statuses, "every": 1 if busy else 5}
+    return {"cards": cards, "statuses": statuses, "every": 1 if busy else 5, "in_line": gpus.in_line}

@@ -10,15 +10,16 @@ from flask import Blueprint, flash, redirect, render_template, url_for
 from werkzeug.wrappers import Response
 
 from webapp.domain.operation import OperationKind, OperationState
-from webapp.errors import N_, InvalidInput, NotFound
+from webapp.errors import N_, InvalidInput, NoCapacity, NotFound
 from webapp.services import operations, workspaces
 from webapp.store.reads.workspaces import WorkspacePage
 from webapp.store.reads.workspaces import page as read_page
+from webapp.web import gpus
 from webapp.web.connect import Way, jupyter_origin
 from webapp.web.context import actor, here, member, now, reading, writing
 from webapp.web.forms import Form
 from webapp.web.guards import allow_form_to
-from webapp.web.shown import reason
+from webapp.web.shown import reason, sentence
 from webapp.web.status import Status, seconds_to_ready, steps
 from webapp.web.words import gettext
 
@@ -46,9 +47,14 @@ def poll(workspace_id: str) -> str:
 
 
 @blueprint.post("/workspaces/<workspace_id>/start")
-def start(workspace_id: str) -> Response:
-    with writing() as db:
-        workspaces.start(db, actor(), workspace_id, now=now())
+def start(workspace_id: str) -> tuple[str, int] | Response:
+    """Without free cards it stays as it is, and its page says what is in the way."""
+    try:
+        with writing() as db:
+            workspaces.start(db, actor(), workspace_id, now=now())
+    except NoCapacity as error:
+        refused = {"title": sentence(error.title, error.facts), "whys": gpus.whys(error.facts)}
+        return render_template("workspace.html", refused=refused, **_facts(_read(workspace_id))), error.status
     return _back(workspace_id)
 
 
@@ -116,6 +122,8 @@ def _facts(page: WorkspacePage) -> dict[str, Any]:
     card, status, log = page.card, Status.of(page.card), _log(page)
     return {
         "page": page, "card": card, "status": status, "log": log, "way": _way(page), "now": now(),
+        "tiles": gpus.tiles(page.cards, card.owner_id, silent=card.host_unreachable_since is not None),
+        "check_state": gpus.check_state(page.gpu_check) if page.gpu_check else None, "in_line": gpus.in_line,
         "is_mine": card.owner_id == member().id, "home": f"/home/{card.owner_username}",
         "steps": steps(card.progress, now()) if status.shows_steps or status.is_up else [],
         "seconds_to_ready": seconds_to_ready(card.progress) if status.is_up else None,
