@@ -9,7 +9,9 @@ from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 from webapp.cli.house import now
+from webapp.cli.reasons import advice, sentence
 from webapp.cli.signs import agent_lives, web_trouble
+from webapp.domain.gpu import Condition
 from webapp.engines import Capabilities, open_engine
 from webapp.engines.findings import Finding
 from webapp.errors import AppError, EngineError
@@ -30,6 +32,9 @@ FINDINGS = {
     Finding.RLIMITS_LOWERED: ("the engine cannot raise memlock, stack or open files as far as NCCL wants",
                               "give dockerd CAP_SYS_RESOURCE and LimitMEMLOCK=infinity"),
 }
+
+# A host may do without a GPU; that is a fault only where cards were seen before.
+NO_GPU = ("smi_missing", "driver_not_loaded", "no_devices")
 
 _UNGUARDED = set(Finding) - {Finding.RLIMITS_LOWERED}
 
@@ -58,6 +63,7 @@ def run(settings: Settings) -> Iterator[Check]:
         yield _web(settings)
         yield from _engine(settings, store if database.ok else None)
         if database.ok:
+            yield from _gpus(store)
             yield _images(store)
     finally:
         store.close()
@@ -142,6 +148,29 @@ def _seen_by_agent(store: Store | None) -> tuple[str, ...] | None:
     with store.read() as session:
         hosts = reads.hosts(session)
     return hosts[0].findings if hosts and hosts[0].capabilities is not None else None
+
+
+def _gpus(store: Store) -> Iterator[Check]:
+    with store.read() as session:
+        hosts = reads.hosts(session)
+    for host in hosts:
+        yield _cards_of(host)
+        for card in host.cards:
+            if card.refusal and card.condition != Condition.OK:
+                yield Check("gpu", False, sentence(card.refusal), advice(card.refusal), minor=True)
+
+
+def _cards_of(host: reads.HostRow) -> Check:
+    trouble, cards = host.gpu_trouble, host.cards
+    if trouble and (cards or trouble["code"] not in NO_GPU):
+        return Check("gpus", False, sentence(trouble), advice(trouble))
+    if trouble:
+        return Check("gpus", True, f"{sentence(trouble)} Workspaces have no GPUs.")
+    if host.gpus_seen_at is None:
+        return Check("gpus", True, f"not looked at yet on {host.name}")
+    simulated = " simulated" if any(card.simulated for card in cards) else ""
+    free = sum(not (card.holder or card.refusal) for card in cards)
+    return Check("gpus", True, f"{len(cards)}{simulated} on {host.name}, {free} free, driver {host.driver_version}")
 
 
 def _images(store: Store) -> Check:

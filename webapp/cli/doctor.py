@@ -15,7 +15,7 @@ from webapp.settings import load_settings
 @click.command(name="doctor")
 @json_option
 def command(as_json: bool) -> int:
-    """Check settings, database, agent, engine and images; for what is wrong, say what to do.
+    """Check settings, database, agent, engine, GPUs and images; for what is wrong, say what to do.
 
     Ends with 0 when all is well, 5 when engine or agent do not answer, else 1.
     """

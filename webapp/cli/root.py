@@ -18,12 +18,13 @@ COMMANDS = {
     "web": "Run the web process alone.",
     "agent": "Run the agent alone.",
     "migrate": "Bring the database to what this version expects.",
-    "doctor": "Check settings, database, agent, engine and images; say what to do.",
+    "doctor": "Check settings, database, agent, engine, GPUs and images; say what to do.",
     "settings": "Show every setting, its value and where it comes from.",
     "user": "Members: add, list, password, invite.",
     "team": "Teams: add, list, join, leave.",
     "volume": "Team volumes: add, list, remove.",
     "image": "Images to launch from: add, list, prepare, withdraw.",
+    "gpu": "GPUs of the hosts: list.",
     "simulate": "Simulated GPUs for demos and tests: init, show, load, fault, heal.",
 }
 
