@@ -13,6 +13,7 @@ from typing import Any
 
 from sqlalchemy import event, select
 
+from agent.rack import Rack, RackEngine
 from webapp.agent import worker
 from webapp.agent.context import HostContext
 from webapp.agent.reconciler import HostLoop
@@ -20,23 +21,24 @@ from webapp.domain.actor import Actor
 from webapp.domain.container import Container, ContainerState
 from webapp.domain.house import HouseRules
 from webapp.domain.plan import container_name
-from webapp.domain.reasons import WORDINGS
+from webapp.domain.wordings import WORDINGS
 from webapp.domain.workspace import Desired, Phase, Service
 from webapp.engines import Engine
-from webapp.engines.fake import FakeEngine
-from webapp.engines.fake_state import FakeMachine
+from webapp.engines.fake_state import FakeContainer, FakeMachine
 from webapp.errors import fill
-from webapp.services import observations, workspaces
+from webapp.services import inventory, observations, workspaces
 from webapp.services.orders import LaunchRequest
 from webapp.store.session import Store
-from webapp.store.tables import Operation, PortClaim, Workspace
+from webapp.store.tables import GpuClaim, Operation, PortClaim, Workspace
 
 INSTANCE = "test1"
 HOST = "gpu1"
 IMAGE = "berth/workspace:full-1"
 PASSWD = b"root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
 GROUP = b"root:x:0:\nusers:x:100:\n"
-LOOKS = frozenset({"list", "inspect", "image", "describe", "prepare", "logs", "read_file", "started_at", "events"})
+BESIDE = ("health", "torch")    # keys of work that changes no phase
+LOOKS = frozenset({"list", "inspect", "image", "describe", "prepare", "logs", "read_file", "started_at", "events",
+                   "gpu_users"})
 
 
 class Clock:
@@ -76,7 +78,8 @@ class Stage:
         self.machine = FakeMachine(now=self.clock.now)
         self.machine.add_image(IMAGE, labels={"berth.image.contract": "1"},
                                files={"/etc/passwd": PASSWD, "/etc/group": GROUP})
-        self.engine = FakeEngine(instance=INSTANCE, host=HOST, machine=self.machine)
+        self.rack = Rack(0)
+        self.engine = RackEngine(self.rack, instance=INSTANCE, host=HOST, machine=self.machine)
         self.silent: set[Service] = set()       # services that never answer
         self.on_sleep: Callable[[], None] = lambda: None
         self.hands = SameThread()
@@ -94,6 +97,7 @@ class Stage:
             volume_roots=(Path("/srv/berth-roots"),), bind_address="127.0.0.1", now=self.clock.now,
             monotonic=self.clock.monotonic, sleep=self._sleep, probe=self._answers,
         )
+        self.context.cards.was_read.set()
         self.loop = HostLoop(self.context, Event(), self.hands)
         return self.context
 
@@ -102,7 +106,7 @@ class Stage:
         for _ in range(passes):
             self.hands.submitted.clear()
             self.loop.one_pass()
-            if not [key for key in self.hands.submitted if not key.startswith("health")]:
+            if not [key for key in self.hands.submitted if not key.startswith(BESIDE)]:
                 return
         raise AssertionError(f"no rest after {passes} passes: {self.hands.submitted}")
 
@@ -118,6 +122,17 @@ class Stage:
 
     def work_on(self, workspace: Workspace, context: HostContext | None = None) -> None:
         worker.work_on(context or self.context, workspace.id)
+
+    def add_cards(self, size: int) -> Rack:
+        """The host has so many cards, and they were looked at."""
+        self.rack = self.engine.rack = Rack(size)
+        self.look_at_cards()
+        return self.rack
+
+    def look_at_cards(self) -> None:
+        with self.store.write() as session:
+            assert inventory.record(session, self.cast.host_id, self.rack.look(), epoch=self.context.epoch,
+                                    now=self.clock.now())
 
     def _sleep(self, seconds: float) -> None:
         self.clock.sleep(seconds)
@@ -173,6 +188,12 @@ class Stage:
             claims = session.scalars(select(PortClaim).where(PortClaim.workspace_id == workspace.id))
             return {claim.service: claim.port for claim in claims}
 
+    def cards(self, workspace: Workspace) -> list[str]:
+        """UUIDs that it has a claim on, ascending."""
+        with self.store.read() as session:
+            return list(session.scalars(select(GpuClaim.gpu_uuid).where(GpuClaim.workspace_id == workspace.id)
+                                        .order_by(GpuClaim.gpu_uuid)))
+
     def containers(self) -> Sequence[Container]:
         return [container.listed() for container in self.machine.containers.values()]
 
@@ -214,18 +235,35 @@ def check(stage: Stage) -> None:
     with stage.store.read() as session:
         rows = {row.id: row for row in session.scalars(select(Workspace))}
         claims = list(session.scalars(select(PortClaim)))
+        cards = list(session.scalars(select(GpuClaim)))
     up = [container for container in stage.machine.containers.values() if container.is_up]
     held = [port.host_port for container in up for port in container.spec.ports]
     assert len(held) == len(set(held)), f"a port with two holders: {held}"
     owners = [container.spec.labels["berth.workspace"] for container in up]
     assert len(owners) == len(set(owners)), f"two containers of one workspace run: {owners}"
     assert len({claim.port for claim in claims}) == len(claims)
-    assert not {claim.workspace_id for claim in claims} - set(rows), "a claim of nobody"
+    assert not {claim.workspace_id for claim in [*claims, *cards]} - set(rows), "a claim of nobody"
+    assert len({claim.gpu_uuid for claim in cards}) == len(cards), "a card with two holders"
+    for row in rows.values():
+        mine = {claim.gpu_uuid for claim in cards if claim.workspace_id == row.id}
+        assert mine in (set(), set(row.gpu_uuids)), f"some of its cards, or others: {mine} of {row.gpu_uuids}"
+        assert len(row.gpu_uuids) in (0, row.gpu_count)
+
+
+def trespassing(stage: Stage) -> set[str]:
+    """Names of containers that run with a card that their workspace does not hold."""
+    with stage.store.read() as session:
+        claims = {(claim.workspace_id, claim.gpu_uuid) for claim in session.scalars(select(GpuClaim))}
+    return {
+        container.name for container in stage.machine.containers.values() if container.is_up
+        if not {(container.spec.labels["berth.workspace"], uuid) for uuid in container.spec.gpus.uuids} <= claims
+    }
 
 
 def check_at_rest(stage: Stage) -> None:
     """What must hold when there is nothing to do any more: wish and world agree, and nothing is left over."""
     check(stage)
+    assert not trespassing(stage), "it runs with a card that it does not hold"
     with stage.store.read() as session:
         rows = list(session.scalars(select(Workspace)))
         claims = list(session.scalars(select(PortClaim)))
@@ -239,12 +277,24 @@ def check_at_rest(stage: Stage) -> None:
         for container in up:
             assert {(row.id, port.host_port) for port in container.spec.ports} <= claimed, "it runs without its claim"
             assert row.container_id == container.id
+        _check_cards(stage, row, up)
         if row.desired == Desired.REMOVED:
             _check_gone(stage, row, claimed)
         if row.desired == Desired.STOPPED:
             assert row.phase == Phase.STOPPED
         if row.phase == Phase.RUNNING:
             assert len(mine) == 1, f"left over beside the running one: {[c.name for c in mine]}"
+
+
+def _check_cards(stage: Stage, row: Workspace, up: Sequence[FakeContainer]) -> None:
+    """Claims, the container's label, what the engine was asked for and what the row says are one."""
+    held = stage.cards(row)
+    if row.phase != Phase.RUNNING:
+        assert held == [], f"{row.phase} and still holding {held}"
+    for container in up:
+        assert list(container.spec.gpus.uuids) == held == sorted(row.gpu_uuids)
+        assert container.spec.labels["berth.gpus"] == ",".join(held)
+        assert len(held) == row.gpu_count
 
 
 def assert_failed_and_clean(stage: Stage, workspace: Workspace, code: str) -> None:

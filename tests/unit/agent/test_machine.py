@@ -1,4 +1,4 @@
-"""Anything in any order: people, crashes, a second agent, hands at the machine, an engine that restarts.
+"""Anything in any order: people, crashes, a second agent, hands at the machine, cards that fall off, engine restarts.
 
 The protocol of the claims on the real services. What must hold at every moment is asked after every step; at the end
 of each story everything is given time, and then wish and world must agree, and after a removal nothing may be left.
@@ -7,6 +7,7 @@ of each story everything is given time, and then wish and world must agree, and 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
@@ -24,17 +25,67 @@ from hypothesis.stateful import (
 )
 
 from agent.faults import Crash, MomentousEngine, MomentousStore, Moments, die
-from agent.stage import Stage, check, check_at_rest, make_fast
+from agent.rack import card
+from agent.stage import HOST, Stage, check, check_at_rest, make_fast, trespassing
 from webapp.domain.house import HouseRules
-from webapp.domain.workspace import Service
+from webapp.domain.workspace import Desired, Service
 from webapp.engines.fake_state import FakeContainer
-from webapp.errors import Conflict, EngineUnreachable, NoFreePort
+from webapp.errors import Conflict, EngineUnreachable, GpusRefused, NoCapacity, NoFreePort
 from webapp.store.session import Store
 from webapp.store.tables import Workspace
 
-MOST_WORKSPACES = 3
+MOST_WORKSPACES = 4
+CARDS = 4                           # in two pairs; more are asked for than there are
+TROUBLES_LAST = 4                   # steps at most: an engine that is silent for a whole story tells none
 which = st.integers(0, 20)          # of several, counted round
+cards = st.sampled_from([
+    {}, {"gpus": "1"}, {"gpus": "1"}, {"gpus": "2"}, {"gpus": "3"}, {"gpu_uuids": (card(0),)},
+    {"gpu_uuids": (card(2), card(1))},
+])
 moment = st.integers(1, 16)
+Trouble = Callable[[Stage], None]
+
+
+def lost_answer(call: str, after: bool) -> Trouble:
+    return lambda stage: stage.engine.fail_next(call, EngineUnreachable(host=HOST, detail="timed out"), after=after)
+
+
+def toolkit_refuses() -> Trouble:
+    return lambda stage: stage.engine.fail_next("start", GpusRefused(host=HOST, detail="timed out"))
+
+
+def engine_goes_or_comes() -> Trouble:
+    return lambda stage: setattr(stage.engine, "down", not stage.engine.down)
+
+
+def engine_restarts(orderly: bool) -> Trouble:
+    return lambda stage: stage.engine.restart_engine(orderly=orderly)
+
+
+def stranger_listens(number: int) -> Trouble:
+    port = 20000 + number % 8
+    return lambda stage: stage.engine.taken_ports.symmetric_difference_update(
+        {port} if stage.machine.holder_of(port) is None else set())
+
+
+def service_sleeps_or_wakes(service: Service) -> Trouble:
+    return lambda stage: stage.silent.symmetric_difference_update({service})
+
+
+def card_falls_off_or_comes_back(number: int, is_seen: bool) -> Trouble:
+    def fall(stage: Stage) -> None:
+        stage.rack.gone ^= {card(number % CARDS)}
+        if is_seen:
+            stage.look_at_cards()
+    return fall
+
+
+calls = st.sampled_from(["create", "start", "put", "stop", "remove", "commit", "list", "inspect", "exec"])
+troubles = st.one_of(
+    st.builds(lost_answer, calls, st.booleans()), st.builds(toolkit_refuses), st.builds(engine_goes_or_comes),
+    st.builds(engine_restarts, st.booleans()), st.builds(stranger_listens, which),
+    st.builds(service_sleeps_or_wakes, st.sampled_from(list(Service))),
+    st.builds(card_falls_off_or_comes_back, which, st.booleans()))
 wishes = st.sampled_from([Stage.start, Stage.stop, Stage.start, Stage.stop, Stage.start, Stage.stop, Stage.remove])
 
 
@@ -45,35 +96,54 @@ class Story(RuleBasedStateMachine):
     house: HouseRules
     number = 0
 
-    @initialize()
-    def begin(self) -> None:
+    @initialize(first=st.lists(cards, min_size=1, max_size=3))
+    def begin(self, first: Any) -> None:
         type(self).number += 1
         path = self.folder / f"story-{self.number}.db"
         shutil.copy(self.template, path)
         self.stage = Stage(make_fast(Store(f"sqlite:///{path}")), self.cast_, self.house, self.start)
+        self.stage.add_cards(CARDS)
         self.workspaces: list[Workspace] = []
+        self.strays: set[str] = set()   # containers that run without their cards, and no pass could be made since
+        self.steps = 0
+        for wanted in first:
+            self.launch(wanted)
+        self.one_pass()
 
     # -- people
 
-    @precondition(lambda self: len(self.workspaces) < MOST_WORKSPACES)
-    @rule()
-    def launch(self) -> None:
-        with suppress(NoFreePort):
-            self.workspaces.append(self.stage.launch(name=f"run-{len(self.workspaces)}"))
+    @precondition(lambda self: len(self._wanted()) < MOST_WORKSPACES)
+    @rule(cards=cards)
+    def launch(self, cards: Any) -> None:
+        with suppress(NoFreePort, NoCapacity):
+            self.workspaces.append(self.stage.launch(name=f"run-{len(self.workspaces)}", **cards))
+
+    def _wanted(self) -> list[Workspace]:
+        return [one for one in self.workspaces if self.stage.row(one).desired != Desired.REMOVED]
 
     @rule(which=which, wish=wishes)
     def wish(self, which: int, wish: Any) -> None:
-        with suppress(Conflict):
-            for workspace in self.workspaces[which % 3:][:1]:
-                wish(self.stage, workspace)
+        with suppress(Conflict, NoCapacity):
+            if wanted := self._wanted():
+                wish(self.stage, wanted[which % len(wanted)])
 
     # -- the agent
 
     @rule(seconds=st.sampled_from([0, 0, 3, 20, 700]))
     def live(self, seconds: float) -> None:
         self.stage.clock.sleep(seconds)
+        if seconds:
+            self.stage.look_at_cards()
+        self.one_pass()
+        self.one_pass()
+
+    def one_pass(self) -> None:
+        """Of the newest agent. One that nothing disturbs leaves no card with two users."""
+        undisturbed = not self.stage.engine.down and not any(self.stage.engine._failures.values())
         self.stage.loop.one_pass()
-        self.stage.loop.one_pass()
+        if undisturbed:
+            assert not trespassing(self.stage), "the pass left a container on a card that is not its own"
+        self.strays = trespassing(self.stage)
 
     @rule(at=moment, which=which, wish=wishes)
     def crash(self, at: int, which: int, wish: Any) -> None:
@@ -82,17 +152,19 @@ class Story(RuleBasedStateMachine):
             self._pass_with(Moments(at, die))
         self.stage.take_over()
 
-    @rule(at=moment, which=which, wishes=st.tuples(wishes, wishes))
-    def second_agent(self, at: int, which: int, wishes: Any) -> None:
+    @rule(at=moment, which=which, other=which, wishes=st.tuples(wishes, wishes, wishes))
+    def second_agent(self, at: int, which: int, other: int, wishes: Any) -> None:
         """Held up at a moment while another works; what it does after that is set right by a pass of the other."""
         self.wish(which, wishes[0])
 
         def another() -> None:
             before = self.stage.loop, self.stage.context
             self.stage.take_over()
-            self.stage.loop.one_pass()
+            self.one_pass()
             self.wish(which, wishes[1])
-            self.stage.loop.one_pass()
+            self.one_pass()
+            self.wish(other, wishes[2])     # and the cards have another holder
+            self.one_pass()
             self.newest = self.stage.loop, self.stage.context
             self.stage.loop, self.stage.context = before
 
@@ -101,9 +173,10 @@ class Story(RuleBasedStateMachine):
         if not moments.came:
             self.stage.take_over()
             return
+        self.strays = trespassing(self.stage)
         self.stage.loop, self.stage.context = self.newest
         self.stage.clock.sleep(6)
-        self.stage.loop.one_pass()
+        self.one_pass()
 
     def _pass_with(self, moments: Moments) -> None:
         engine, store = MomentousEngine(self.stage.engine, moments), MomentousStore(self.stage.store, moments)
@@ -112,64 +185,58 @@ class Story(RuleBasedStateMachine):
 
     # -- the machine
 
+    @rule(trouble=troubles)
+    def trouble(self, trouble: Trouble) -> None:
+        trouble(self.stage)
+
     @rule(which=which, by_hand=st.booleans(), oom=st.booleans())
     def end(self, which: int, by_hand: bool, oom: bool) -> None:
         for container in self._some(which, up=True):
             self.stage.engine.end(container.name, 137 if oom else 1, by_hand=by_hand, oom=oom and not by_hand)
 
-    @rule(which=which)
-    def remove_by_hand(self, which: int) -> None:
-        for container in self._some(which):
-            self.stage.engine.remove_by_hand(container.name)
-
-    @rule(which=which)
-    def start_by_hand(self, which: int) -> None:
+    @rule(which=which, removes=st.sampled_from([False, False, True]))
+    def start_or_remove_by_hand(self, which: int, removes: bool) -> None:
         for container in self._some(which, up=False):
-            mine = [one for one in self.stage.machine.containers.values() if _of(one) == _of(container)]
-            if len(mine) == 1 and not self.stage.engine.down:
+            if removes:
+                self.stage.engine.remove_by_hand(container.name)
+            elif not self.stage.engine.down and len(self._of(container)) == 1:
                 with suppress(Exception):
                     self.stage.engine.start(container.name)
+                self.strays = trespassing(self.stage)
 
-    @rule(orderly=st.booleans())
-    def restart_engine(self, orderly: bool) -> None:
-        self.stage.engine.restart_engine(orderly=orderly)
-
-    @rule()
-    def engine_goes_or_comes(self) -> None:
-        self.stage.engine.down = not self.stage.engine.down
-
-    @rule(call=st.sampled_from(["create", "start", "put", "stop", "remove", "commit", "list"]), after=st.booleans())
-    def lose_an_answer(self, call: str, after: bool) -> None:
-        self.stage.engine.fail_next(call, EngineUnreachable(host="gpu1", detail="timed out"), after=after)
-
-    @rule(which=which)
-    def stranger_listens(self, which: int) -> None:
-        taken = self.stage.engine.taken_ports
-        port = 20000 + which % 8
-        taken.symmetric_difference_update({port} if self.stage.machine.holder_of(port) is None else set())
-
-    @rule(service=st.sampled_from(list(Service)))
-    def service_sleeps_or_wakes(self, service: Service) -> None:
-        self.stage.silent ^= {service}
-
-    def _some(self, which: int, *, up: bool | None = None) -> list[FakeContainer]:
-        there = [one for one in self.stage.machine.containers.values() if up is None or one.is_up == up]
+    def _some(self, which: int, *, up: bool) -> list[FakeContainer]:
+        there = [one for one in self.stage.machine.containers.values() if one.is_up == up]
         return [there[which % len(there)]] if there else []
+
+    def _of(self, container: FakeContainer) -> list[FakeContainer]:
+        """All of its workspace."""
+        owner = container.spec.labels["berth.workspace"]
+        return [one for one in self.stage.machine.containers.values() if one.spec.labels["berth.workspace"] == owner]
 
     # -- what must hold
 
     @invariant()
     def nothing_is_there_twice(self) -> None:
-        if hasattr(self, "stage"):
-            check(self.stage)
+        if not hasattr(self, "stage"):
+            return
+        check(self.stage)
+        assert trespassing(self.stage) <= self.strays
+        self.steps += 1
+        if self.steps % TROUBLES_LAST == 0:
+            self._heal()
+
+    def _heal(self) -> None:
+        self.stage.engine.down, self.stage.silent = False, set()
+        self.stage.engine._failures.clear()
 
     def teardown(self) -> None:
         if not hasattr(self, "stage"):
             return
         stage = self.stage
-        stage.engine.down, stage.silent = False, set()
-        stage.engine._failures.clear()
+        self._heal()
         stage.engine.taken_ports.clear()
+        stage.rack.gone.clear()
+        stage.look_at_cards()
         stage.live(100)
         check_at_rest(stage)
         for workspace in self.workspaces:
@@ -177,10 +244,6 @@ class Story(RuleBasedStateMachine):
         stage.live(10)
         check_at_rest(stage)
         stage.store.close()
-
-
-def _of(container: FakeContainer) -> str:
-    return container.spec.labels["berth.workspace"]
 
 
 @pytest.mark.parametrize(("stories", "steps"), [(8, 25), pytest.param(600, 60, marks=pytest.mark.soak)])
