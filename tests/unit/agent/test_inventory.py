@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import MutableMapping
 from pathlib import Path
@@ -179,7 +180,7 @@ class TestSomebodyElse:
     def test_process_on_a_held_card_is_its_holders(self, stage: Stage, room: Room) -> None:
         stage.running(gpu_uuids=(room.uuids[0],))
         with room.changed() as simulation:
-            presets.put_process(simulation.cards[0], "python3", memory_mib=9000)
+            presets.put_process(simulation.cards[0], "python3", memory_mib=9000, pid=os.getpid())   # not that one
         assert room.refusals() == [None] * 4
 
     def test_workspace_that_comes_or_goes_during_a_look_is_nobody_else(self, stage: Stage, room: Room) -> None:
@@ -193,7 +194,8 @@ class TestSomebodyElse:
             stage.live(10)
 
         room.meanwhile = go
-        room.watch.look()
+        with room.changed() as simulation:
+            presets.put_process(simulation.cards[0], "python3", memory_mib=9000)    # it was still there a moment ago
         assert (room.refusals(), room.free()) == ([None] * 4, set(room.uuids))
 
     def test_container_of_a_workspace_that_gave_its_cards_back_keeps_them_busy(self, stage: Stage, room: Room) -> None:

@@ -120,6 +120,15 @@ def test_slice_that_a_look_did_not_come_to_is_refused_and_kept(record: Record, r
     assert (rows()[PART].condition, rows()[PART].refusal) == ("ok", None)
 
 
+def test_slice_that_is_ill_already_stays_as_it_is_when_a_look_does_not_come_to_it(record: Record, rows: Rows) -> None:
+    record(divided(MigSlice(0, PART, "3g.40gb")))
+    record(divided(), trouble=GONE)
+    before = rows()[PART].refusal
+    other = InventoryTrouble("smi_hangs", {"host": "gpu1", "seconds": 20})
+    assert list(record(divided(), trouble=other)) == []
+    assert rows()[PART].refusal == before
+
+
 def test_slice_that_is_not_there_any_more_is_forgotten(record: Record, rows: Rows) -> None:
     record(divided(MigSlice(0, PART, "3g.40gb")))
     assert list(record(divided())) == [Change(PART, Condition.OK, None)]
