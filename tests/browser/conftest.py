@@ -1,4 +1,4 @@
-"""Berth as a person meets it: `berth up` on a real engine, and Chromium.
+"""Berth as a person meets it: `berth up` or `berth demo` on a real engine, and Chromium.
 
 Chromium gives up requests with ERR_NETWORK_CHANGED when bridges come and go beside it, and Docker makes one with every
 network. So it lives in a network namespace of its own, with one cable to the machine; there a relay carries
@@ -13,7 +13,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -42,7 +42,7 @@ class Cable:
 
 @dataclass
 class Running:
-    """One Berth, started by `berth up`."""
+    """One Berth, started as a person starts it."""
 
     process: subprocess.Popen[bytes]
     environment: dict[str, str]
@@ -82,8 +82,14 @@ def cable() -> Iterator[Cable]:
 def berth(
     engine_url: str, workspace_image: str, cable: Cable, tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Running]:
+    with started([Path(sys.executable).with_name("berth"), "up"], engine_url, cable,
+                 tmp_path_factory.mktemp("berth")) as running:
+        yield running
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str | Path], engine_url: str, cable: Cable, folder: Path) -> Iterator[Running]:
     """Up and ready; stopped at the end, and what it made on the engine is removed."""
-    folder = tmp_path_factory.mktemp("berth")
     with contextlib.ExitStack() as stack:
         instance = stack.enter_context(parts.instance(engine_url))
         first, last = stack.enter_context(block_of_ports())
@@ -94,7 +100,7 @@ def berth(
             "BERTH_WORKSPACE_HOST": cable.here, "BERTH_WORKSPACE_BIND": cable.here,
             "BERTH_PORTS": f"{first + 1}-{last}", "BERTH_LOG_LEVEL": "debug",
         }
-        running = _up(environment, folder / "up.log", cable)
+        running = _start(command, environment, folder / "up.log", cable)
         stack.callback(_end, running.process)
         stack.enter_context(_relay(cable, first))
         until(lambda: "Berth is up" in running.said() or running.process.poll() is not None, seconds=UP_SECONDS,
@@ -119,10 +125,10 @@ def browser_context_args(browser_context_args: dict[str, Any], berth: Running) -
     return {**browser_context_args, "base_url": berth.url, "locale": "en-GB", "viewport": window}
 
 
-def _up(environment: dict[str, str], log: Path, cable: Cable) -> Running:
+def _start(command: Sequence[str | Path], environment: dict[str, str], log: Path, cable: Cable) -> Running:
     with log.open("ab") as out:
-        process = subprocess.Popen([Path(sys.executable).with_name("berth"), "up"], cwd=ROOT, env=environment,
-                                   stdin=subprocess.DEVNULL, stdout=out, stderr=out)
+        process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out)
     return Running(process, environment, log, environment["BERTH_URL"], cable.here)
 
 
