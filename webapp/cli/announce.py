@@ -36,13 +36,12 @@ def _announce(settings: Settings, store: Store) -> int:
         return 1
     with store.write() as session:
         token = people.first_admin_token(session, now=now())
-    print(f"\n  Berth is up: {settings.url}")
+    lines = [f"Berth is up: {settings.url}"]
     if token:
-        print("  Make the first administrator with this link; it works once, for 24 hours:\n"
-              f"  {welcome_link(settings.url, token)}")
-    for line in welcome(settings, store):
-        print(f"  {line}")
-    print("  Ctrl-C stops web and agent, never a workspace.\n", flush=True)
+        lines += ["Make the first administrator with this link; it works once, for 24 hours:",
+                  welcome_link(settings.url, token)]
+    lines += [*welcome(settings, store), "Ctrl-C stops web and agent, never a workspace."]
+    print("\n" + "\n".join(f"  {line}" for line in lines) + "\n", flush=True)   # at once: others write here too
     return 0
 
 
