@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What cards cost: a launch with two of eighteen against one without, and a look at all of them against bare commands.
 
-    python benchmarks/cards.py [--rounds N]
+    python benchmarks/gpu_cost.py [--rounds N]
 
 No engine and no GPU: the services on a database file of its own, and the simulated nvidia-smi.
 """
@@ -90,7 +90,7 @@ def main() -> int:
         "launch_ratio": ratio(with_cards, without), "launch_cards_seconds": median(with_cards),
         "launch_without_seconds": median(without), "look_ratio": ratio(looks, bare), "look_seconds": median(looks),
     }
-    return finish("cards", figures, GOALS)
+    return finish("gpu_cost", figures, GOALS)
 
 
 def _looks(folder: Path, rounds: int) -> tuple[list[float], list[float], inventories.Look]:
