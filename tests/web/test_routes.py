@@ -116,7 +116,7 @@ HOSTILE = ["\x00", "a\x00b", "x" * 5000, "'; DROP TABLE members; --", "../../etc
            "\u202e\u200b", "-1", "9" * 400, "%00", "{{7*7}}", "<script>alert(1)</script>", "\ud800", "ｆｕｌｌ", "[]"]
 FIELDS = ("name", "image_id", "cpus", "memory", "shm", "ssh_key", "text", "title", "old", "new", "confirm", "username",
           "password", "next", "display_name", "reference", "base", "cuda_version", "team_id", "host_folder", "target",
-          "member_id", "role", "language")
+          "member_id", "role", "language", "gpu_way", "gpu_count", "gpu_model", "gpu", "gpu_take")
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=[repr(value[:20]) for value in HOSTILE])

@@ -9,14 +9,15 @@ import pytest
 from sqlalchemy import event
 
 from web.conftest import KEY, NOON, OTHER_KEY, Browser, Cast
+from web.racks import add_host, card, saw, uuid
 from webapp.domain.actor import Actor
 from webapp.services import images, keys, people, teams, volumes
 from webapp.store.session import Store
 from webapp.store.tables import Role
 
 MOST = 10   # the person, the agent's sign of life, and what the page shows
-PAGES = ("/", "/poll/workspaces", "/launch", "/keys", "/me", "/house", "/house/workspaces", "/house/hosts",
-         "/house/images", "/house/volumes", "/house/teams", "/house/members")
+PAGES = ("/", "/poll/workspaces", "/launch", "/poll/launch/gpus", "/keys", "/me", "/house",
+         "/house/workspaces", "/house/hosts", "/house/images", "/house/volumes", "/house/teams", "/house/members")
 
 
 @contextmanager
@@ -35,7 +36,8 @@ def counted(store: Store) -> Iterator[list[str]]:
 @pytest.mark.parametrize("shape", [*PAGES, "/workspaces/ID", "/poll/workspaces/ID"])
 def test_statements_do_not_grow_with_the_rows(shape: str, carol: Browser, store: Store, cast: Cast,
                                               launch: Callable[..., str]) -> None:
-    path = shape.replace("ID", launch("first", owner="carol" if "ID" in shape else "alice"))
+    saw(store, cast.host, card(0), card(1))
+    path = shape.replace("ID", launch("first", owner="carol" if "ID" in shape else "alice", gpus=(uuid(0),)))
     few = _count(carol, store, path)
     _add_rows(store, cast, launch)
     many = _count(carol, store, path)
@@ -50,8 +52,10 @@ def _count(browser: Browser, store: Store, path: str) -> int:
 
 def _add_rows(store: Store, cast: Cast, launch: Callable[..., str]) -> None:
     house = Actor.house()
+    saw(store, cast.host, *(card(n) for n in range(8)))
     for n in range(3):
-        launch(f"more-{n}", owner="alice")
+        launch(f"more-{n}", owner="alice", gpus=(uuid(2 * n + 1), uuid(2 * n + 2)))
+        saw(store, add_host(store, f"host{n}"), card(100 * n + 100), card(100 * n + 101))
     with store.write() as db:
         keys.add_keys(db, Actor(cast.carol, True), member_id=cast.carol, text=f"{KEY}\n{OTHER_KEY}", title="", now=NOON)
         for n in range(4):

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from markupsafe import escape
+
 from webapp.domain import cuda
 from webapp.domain.gpu import Condition
 from webapp.domain.gpu_check import CheckState
@@ -35,7 +37,7 @@ CONDITIONS = {
     Condition.QUARANTINED: State("shield-x", N_("Quarantined"), "bad"),
 }
 NO_DRIVER = ("smi_missing", "driver_not_loaded", "no_devices")      # worth knowing, and nothing to mend
-CHECKS = {
+CHECKS: Mapping[str, State] = {
     CheckState.RUNNING: State("loader-2", N_("PyTorch check runs"), turns=True),
     CheckState.PASSED: State("circle-check", N_("PyTorch check passed"), "ok"),
     CheckState.FAILED: State("circle-x", N_("PyTorch check failed"), "bad"),
@@ -158,7 +160,8 @@ def whys(facts: Mapping[str, Any]) -> list[Said]:
 
 def check_state(check: Mapping[str, Any]) -> State:
     """Of the look with PyTorch; a state of a newer agent is shown as it is."""
-    return CHECKS.get(check.get("state", ""), State("info-circle", str(check.get("state", "?")), "mute"))
+    state = str(check.get("state", "?"))
+    return CHECKS.get(state) or State("info-circle", str(escape(state)), "mute")    # templates trust a state's word
 
 
 def _tile(card: CardRow, member_id: str, *, silent: bool, trouble: Mapping[str, Any] | None) -> Tile:
