@@ -23,8 +23,8 @@ def card(number: int) -> str:
 class Rack:
     """`gone`: what the driver does not list any more. `models`: of those that are not like the others."""
 
-    def __init__(self, size: int) -> None:
-        self.uuids = tuple(card(number) for number in range(size))
+    def __init__(self, size: int, *, first: int = 0) -> None:
+        self.uuids = tuple(card(first + number) for number in range(size))
         self.gone: set[str] = set()
         self.busy: dict[str, Reason] = {}
         self.models: dict[str, str] = {}

@@ -6,6 +6,7 @@ from datetime import timedelta
 from threading import Barrier
 
 import pytest
+import races
 from sqlalchemy import func, select
 
 from webapp.domain.ports import PortRange
@@ -174,3 +175,19 @@ def test_200_concurrent_launches_never_share_a_port(store, cast, alice, house, n
         claims = session.scalars(select(PortClaim.port)).all()
     assert len(claims) == len(set(claims)) == 400
     assert time.monotonic() - began < 20        # a broken lock shows as minutes; this is no benchmark
+
+
+@pytest.mark.parametrize("wishes", [
+    [{"gpus": "3"}, {"gpus": "2"}],
+    [{"gpu_uuids": ("{0}", "{1}")}, {"gpu_uuids": ("{1}", "{0}")}],
+])
+def test_two_processes_race_for_cards(store, cast, alice, house, now, wishes):
+    """Thousands of rounds of more of them are in tests/faults/test_gpu_races.py."""
+    ground = races.Ground(str(store.url), alice, cast.host_id, cast.image_id, house, cast.epoch, now)
+    cards = ground.with_cards(3)
+    named = [{key: tuple(one.format(*cards) for one in value) if key == "gpu_uuids" else value
+              for key, value in wish.items()} for wish in wishes]
+    store.close()       # no open connection may cross a fork
+    rounds = races.race(ground, named, 3)
+    races.check(rounds)
+    assert [len(one.won) for one in rounds] == [1, 1, 1]
