@@ -18,6 +18,7 @@ from webapp.domain.plan import (
     EnsureImage,
     Examine,
     Record,
+    ReleaseGpus,
     Remove,
     Rest,
     Seen,
@@ -28,6 +29,7 @@ from webapp.domain.plan import (
     own_containers,
     plan,
     private_image,
+    trespassers,
 )
 from webapp.domain.workspace import Desired, Phase, Service
 
@@ -54,9 +56,9 @@ def recorded(desired: Desired = Desired.RUNNING, phase: Phase = Phase.RUNNING, *
     return wanted(desired, phase, **values | changes)
 
 
-def box(state: ContainerState, revision: int = 1, ports: str = PORTS, **changes: Any) -> Container:
+def box(state: ContainerState, revision: int = 1, ports: str = PORTS, gpus: str = "", **changes: Any) -> Container:
     labels = {"berth.instance": "test1", "berth.workspace": "abc", "berth.revision": str(revision),
-              "berth.ports": ports}
+              "berth.ports": ports, "berth.gpus": gpus}
     container = Container(id=f"id-r{revision}", name=container_name("test1", "abc", revision), image_id="sha256:1",
                           state=state, labels=labels, created_at=NOW)
     return replace(container, **changes)
@@ -179,6 +181,124 @@ class TestMove:
 
     def test_dead_one_is_not_committed(self) -> None:
         assert step(self.stopped, box(ContainerState.DEAD, ports=OTHER_PORTS)) == Remove(r(1))
+
+
+HELD = {"gpus": ("GPU-a", "GPU-b")}
+BOTH = "GPU-a,GPU-b"
+GONE = [ContainerState.REMOVING, ContainerState.DEAD]
+
+
+def card_box(state: ContainerState, revision: int = 1, gpus: str = BOTH) -> Container:
+    return box(state, revision, gpus=gpus)
+
+
+class TestCards:
+    """They are given back when everything is down and nobody wants it to run, and before anything else is done."""
+
+    to_stop = recorded(Desired.STOPPED, **ASKED, **HELD)
+    to_remove = recorded(Desired.REMOVED, **ASKED, **HELD)
+    ENDS = [
+        pytest.param(to_stop, id="to be stopped"),
+        pytest.param(recorded(Desired.STOPPED, Phase.STOPPED, **HELD), id="stopped"),
+        pytest.param(to_remove, id="to be removed"),
+        pytest.param(recorded(Desired.REMOVED, Phase.REMOVED, **HELD), id="removed"),
+        pytest.param(recorded(phase=Phase.STOPPED, **HELD), id="stopped by hand"),
+        pytest.param(recorded(phase=Phase.FAILED, **HELD), id="failed"),
+    ]
+
+    @pytest.mark.parametrize("want", ENDS)
+    @pytest.mark.parametrize("containers", [
+        [], [card_box(DOWN)], [card_box(CREATED)], [card_box(DOWN), card_box(DOWN, 2)]])
+    def test_given_back_once_all_is_down(self, want: Wanted, containers: list[Container]) -> None:
+        assert step(want, *containers) == ReleaseGpus()
+
+    @pytest.mark.parametrize("want", ENDS)
+    @pytest.mark.parametrize("state", [UP, ContainerState.PAUSED, ContainerState.RESTARTING])
+    def test_never_while_one_is_up(self, want: Wanted, state: ContainerState) -> None:
+        assert step(want, card_box(state), card_box(DOWN, 2)) == Stop(r(1))
+
+    @pytest.mark.parametrize("want", ENDS)
+    @pytest.mark.parametrize("state", GONE)
+    def test_never_while_one_is_being_removed(self, want: Wanted, state: ContainerState) -> None:
+        assert step(want, card_box(state), card_box(DOWN, 2)) == Remove(r(1))
+
+    @pytest.mark.parametrize(("want", "containers", "expected"), [
+        (to_stop, [card_box(DOWN)], Record(Phase.STOPPED)),
+        (to_remove, [card_box(DOWN)], Remove(r(1))),
+        (to_remove, [], CleanUp()),
+        (recorded(phase=Phase.FAILED, **HELD), [card_box(CREATED)], Remove(r(1))),
+        (recorded(phase=Phase.STOPPED, **HELD), [card_box(DOWN)], Rest()),
+    ])
+    def test_what_comes_after_it(self, want: Wanted, containers: list[Container], expected: object) -> None:
+        assert step(replace(want, gpus=()), *containers) == expected
+
+    @pytest.mark.parametrize("want", [
+        wanted(**HELD), recorded(**HELD), recorded(phase=Phase.UNKNOWN, **HELD), recorded(phase=Phase.STARTING, **HELD),
+        recorded(phase=Phase.STARTING, **RETRY, **HELD), recorded(phase=Phase.FAILED, **ASKED, **HELD)])
+    @pytest.mark.parametrize("state", [None, *ContainerState])
+    def test_never_while_it_is_to_run(self, want: Wanted, state: ContainerState | None) -> None:
+        assert step(want, *([card_box(state)] if state else [])) != ReleaseGpus()
+
+    def test_not_while_it_waits_to_try_again(self) -> None:
+        want = replace(self.to_stop, attempted_generation=2, next_try_at=NOW + 5 * SECOND)
+        assert step(want, card_box(DOWN)) == Rest(NOW + 5 * SECOND)
+
+
+class TestOtherCards:
+    """It got others at the start: the container is made anew, as when a port was replaced."""
+
+    asked = recorded(phase=Phase.STOPPED, **ASKED, **HELD)
+
+    @pytest.mark.parametrize("gpus", ["GPU-a", "GPU-a,GPU-c", "GPU-a,GPU-b,GPU-c", ""])
+    def test_container_with_other_cards_is_committed(self, gpus: str) -> None:
+        assert step(self.asked, card_box(DOWN, gpus=gpus)) == Commit(r(1), private_image("test1", "abc", 2))
+
+    def test_then_made_anew(self) -> None:
+        made = step(self.asked, card_box(DOWN, gpus="GPU-a"), image_ready=True)
+        assert made == Create(2, private_image("test1", "abc", 2))
+
+    def test_one_that_never_ran_is_thrown_away(self) -> None:
+        assert step(wanted(**HELD), card_box(CREATED, gpus="GPU-a")) == Remove(r(1))
+
+    def test_one_that_is_up_is_stopped(self) -> None:
+        assert step(recorded(**HELD), card_box(UP, gpus="GPU-a")) == Stop(r(1))
+
+    def test_one_of_a_workspace_without_cards_needs_no_label(self) -> None:
+        without = box(UP, labels={key: value for key, value in box(UP).labels.items() if key != "berth.gpus"})
+        assert step(recorded(), without) == Rest()
+
+    def test_older_one_that_fits_again_is_not_taken_when_a_newer_one_ran(self) -> None:
+        """What was done in the newer one would be lost."""
+        containers = [card_box(DOWN), card_box(DOWN, 2, "GPU-c,GPU-d")]
+        assert step(self.asked, *containers) == Commit(r(2), private_image("test1", "abc", 3))
+
+    def test_older_one_that_fits_again_is_taken_when_the_newer_one_never_ran(self) -> None:
+        assert step(self.asked, card_box(DOWN), card_box(CREATED, 2, "GPU-c,GPU-d")) == Start(r(1))
+
+
+class TestTrespassers:
+    def names(self, want: Wanted, *containers: Container) -> list[str]:
+        return [one.name for one in trespassers(want, containers)]
+
+    @pytest.mark.parametrize("gpus", [BOTH, "GPU-a", ""])
+    def test_not_with_cards_that_it_holds(self, gpus: str) -> None:
+        assert self.names(recorded(**HELD), card_box(UP, gpus=gpus)) == []
+
+    @pytest.mark.parametrize("held", [(), ("GPU-a",), ("GPU-c", "GPU-d")])
+    @pytest.mark.parametrize("state", [UP, ContainerState.PAUSED, ContainerState.RESTARTING])
+    def test_with_any_that_it_does_not(self, held: tuple[str, ...], state: ContainerState) -> None:
+        assert self.names(recorded(gpus=held), card_box(state)) == [r(1)]
+
+    @pytest.mark.parametrize("state", [DOWN, CREATED, *GONE])
+    def test_not_while_it_is_down(self, state: ContainerState) -> None:
+        assert self.names(recorded(gpus=()), card_box(state)) == []
+
+    def test_not_what_is_not_its_own(self) -> None:
+        assert self.names(recorded(gpus=()), box(UP, gpus=BOTH, name="copied-labels", id="stranger")) == []
+
+    def test_each_of_them(self) -> None:
+        assert self.names(recorded(gpus=("GPU-a",)), card_box(UP), card_box(UP, 2), card_box(UP, 3, "GPU-a")) == [
+            r(2), r(1)]
 
 
 class TestNewestRevision:
