@@ -112,7 +112,7 @@ def test_updates_leave_what_was_chosen(visit: Callable[..., Page], store: Store,
     expect(page.get_by_label("Name", exact=True)).to_have_value("mine")
 
     page.locator("aside").get_by_role("button", name="Launch", exact=True).click()
-    expect(page.get_by_role("alert")).to_contain_text("The GPUs asked for are not free now")
+    expect(page.get_by_role("alert")).to_contain_text("Not all of the cards you chose are free now.")
     for key in (uuid(0), uuid(1)):
         expect(box(page, key)).to_be_checked()
     with page.expect_response("**/poll/launch/gpus"):

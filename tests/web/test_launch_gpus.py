@@ -297,7 +297,7 @@ def test_card_lost_to_somebody_else_keeps_the_form_and_says_who_is_in_the_way(
     answer = alice.post("/launch", typed)
     assert answer.status_code == 409
     shown = tiles(answer.text)
-    assert "The GPUs asked for are not free now: 2 wanted" in answer.text
+    assert "Not all of the cards you chose are free now." in answer.text
     assert f"GPU 0 ({A100}) is taken: a workspace holds it." in answer.text
     assert 'value="mine"' in answer.text and re.search(r'name="cpus"[^>]*value="3"', answer.text)
     assert way(answer.text) == "these" and is_ticked(shown[uuid(0)]) and is_ticked(shown[uuid(1)])

@@ -88,6 +88,7 @@ class Offer:
     uuids: str              # with commas between, as the button sends them
     cards: str              # "GPU 2, GPU 3"
     host: str
+    simulated: bool
 
 
 def group(host: HostFacts, member_id: str) -> Group:
@@ -144,11 +145,84 @@ def models_of(hosts: Iterable[HostFacts]) -> list[str]:
 def offers(facts: Mapping[str, Any], hosts: Sequence[HostFacts]) -> list[Offer]:
     """What a refusal for want of cards offers instead; `facts` of errors.NoCapacity."""
     names = {host.id: host.name for host in hosts}
-    labels = {card.uuid: card.short for host in hosts for card in host.cards}
+    known = {card.uuid: card for host in hosts for card in host.cards if card.uuid}
+    return [_offer(each, said, names, known) for each in facts.get("next_best", ()) if (said := reason(each))]
+
+
+def whys(self) -> list[Tile]:
+        return [tile for tile in self.tiles if tile.said]
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    said: Said
+    button: str
+    uuids: str              # with commas between, as the button sends them
+    cards: str              # "GPU 2, GPU 3"
+    host: str
+    simulated: bool
+
+
+def group(host: HostFacts, member_id: str) -> Group:
+    found = tuple(tiles(
+        host.cards, member_id, silent=host.unreachable_since is not None, trouble=host.gpu_trouble))
+    return Group(
+        host=host, tiles=found, models=counted(card.model for card in host.cards if card.parent_uuid is None),
+        free=sum(tile.can for tile in found),
+        can_be_had=sum(bool(card.uuid) and not card.is_divided for card in host.cards),
+        trouble=reason(host.gpu_trouble), is_calm=is_calm(host.gpu_trouble))
+
+
+def tiles(
+    cards: Iterable[CardRow], member_id: str, *, silent: bool, trouble: Mapping[str, Any] | None = None,
+) -> list[Tile]:
+    """Cards of one host. `silent`: it does not answer.   `trouble`: of its driver, so that no card repeats it."""
+    return [_tile(card, member_id, silent=silent, trouble=trouble) for card in cards]
+
+
+def is_calm(trouble: Mapping[str, Any] | None) -> bool:
+    """There is no driver or no card: worth knowing, and nothing to mend."""
+    return trouble is not None and trouble.get("code") in NO_DRIVER
+
+
+def counted(models: Iterable[str]) -> str:
+    """`4 × A100 + 2 × L40S`, most first."""
+    return " + ".join(f"{count} × {model}" for model, count in Counter(models).most_common())
+
+
+def in_line(gpus: GpusOfWorkspace) -> str:
+    """`2 × NVIDIA A100-SXM4-80GB`, for the line of a workspace; "" = it has none."""
+    if gpus.count == 0:
+        return ""
+    return f"{gpus.count} × {' / '.join(gpus.models) or 'GPU'}"
+
+
+def unfit_hosts(image: ImageChoice, hosts: Iterable[HostFacts]) -> list[tuple[str, Said]]:
+    """Hosts with cards on which the image cannot run, by the sentence that names both versions."""
+    names: dict[str, list[str]] = {}
+    said: dict[str, Said] = {}
+    for host in hosts:
+        why = cuda.refusal(image.cuda_version, host.driver_version) if host.cards else None
+        if why and host.driver_version and (sentence := reason(why.as_json())):
+            names.setdefault(host.driver_version, []).append(host.name)
+            said[host.driver_version] = sentence
+    return [(", ".join(those), said[driver]) for driver, those in names.items()]
+
+
+def models_of(hosts: Iterable[HostFacts]) -> list[str]:
+    """Models that may be asked for, each once, sorted."""
+    return sorted({card.model for host in hosts for card in host.cards if card.uuid and not card.is_divided})
+
+
+def offers(facts: Mapping[str, Any], hosts: Sequence[HostFacts]) -> list[Offer]:
+    """What a refusal for want of cards offers instead; `facts` of errors.NoCapacity."""
+    names = {host.id: host.name for host in hosts}
+    known = {card.uuid: card for host in hosts for card in host.cards if card.uuid}
     return [
         Offer(said=said, button=gettext(BUTTONS.get(each["kind"], BUTTONS[OfferKind.OTHER_CARDS])),
-              uuids=",".join(each["uuids"]), cards=", ".join(labels.get(uuid, uuid) for uuid in each["uuids"]),
-              host=names.get(each["host_id"], ""))
+              uuids=",".join(each["uuids"]), cards=", ".join(known[uuid].short if uuid in known else uuid for uuid in each["uuids"]),
+              host=names.get(each["host_id"], ""),
+              simulated=any(uuid in known and known[uuid].simulated for uuid in each["uuids"]))
         for each in facts.get("next_best", ()) if (said := reason(each))
     ]
 
@@ -162,6 +236,16 @@ def check_state(check: Mapping[str, Any]) -> State:
     """Of the look with PyTorch; a state of a newer agent is shown as it is."""
     state = str(check.get("state", "?"))
     return CHECKS.get(state) or State("info-circle", str(escape(state)), "mute")    # templates trust a state's word
+
+
+def _offer(
+    each: Mapping[str, Any], said: Said, hosts: Mapping[str, str], known: Mapping[str, CardRow],
+) -> Offer:
+    uuids = each["uuids"]
+    return Offer(
+        said=said, button=gettext(BUTTONS.get(each["kind"], BUTTONS[OfferKind.OTHER_CARDS])), uuids=",".join(uuids),
+        cards=", ".join(known[uuid].short if uuid in known else uuid for uuid in uuids),
+        host=hosts.get(each["host_id"], ""), simulated=any(uuid in known and known[uuid].simulated for uuid in uuids))
 
 
 def _tile(card: CardRow, member_id: str, *, silent: bool, trouble: Mapping[str, Any] | None) -> Tile:

@@ -27,6 +27,7 @@ FIELDS = {"image": "image_id", "text": "ssh_key", "ssh_keys": "ssh_key", "title"
 MOUNT_WAYS = {"": None, "ro": True, "rw": False}    # value of a volume's choice → read only; None = not mounted
 # Ways to get cards, values of the field gpu_way: none, `gpu_count` free ones (of `gpu_model`), those ticked (`gpu`).
 NONE, ANY, THESE = "none", "any", "these"
+CHOSEN_NOT_FREE = N_("Not all of the cards you chose are free now.")
 MOST_UUID = 100     # characters; a MIG slice of an old driver has 54
 MOST_TICKED = 200   # as forms.chosen; more than any host has
 
@@ -152,8 +153,9 @@ def _page(
         form.refuse("", N_("No host is registered yet. An administrator starts the agent once, then it appears."))
     if offered.images and offered.default_image is None and not form.problems.get("image_id"):
         form.refuse("image_id", N_("None of these is prepared yet, so nothing can be launched."))
+    title = CHOSEN_NOT_FREE if form["gpu_way"] == THESE else NoCapacity.title
     refused = {
-        "title": sentence(no_capacity.title, no_capacity.facts), "whys": gpus.whys(no_capacity.facts),
+        "title": sentence(title, no_capacity.facts), "whys": gpus.whys(no_capacity.facts),
         "offers": gpus.offers(no_capacity.facts, hosts),
     } if no_capacity else None
     return render_template(
