@@ -184,10 +184,13 @@ def test_a_created_container_has_no_times_no_exit_code_and_its_ports() -> None:
     assert detail.ports == (PublishedPort(22, "127.0.0.1", 2201),)
 
 
-def test_a_running_container_that_ended_once_shows_no_exit_code() -> None:
-    state = {"Status": "running", "ExitCode": 0, "FinishedAt": "2026-01-02T03:04:05Z"}
+@pytest.mark.parametrize("finished_at", ["2026-01-02T03:04:05Z", "0001-01-01T00:00:00Z"])     # of an earlier run; never
+def test_a_running_container_shows_nothing_of_an_end(finished_at: str) -> None:
+    state = {"Status": "running", "ExitCode": 0, "OOMKilled": True, "FinishedAt": finished_at}
 
-    assert inspected_container({"Id": "ab", "State": state}).exit_code is None
+    detail = inspected_container({"Id": "ab", "State": state})
+
+    assert detail.exit_code is None and not detail.oom_killed
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,8 @@ def inspected_container(found: Mapping[str, Any]) -> ContainerDetail:
     return ContainerDetail(
         container=container,
         exit_code=state.get("ExitCode") if ended else None,
-        oom_killed=bool(state.get("OOMKilled")),
+        # 26 and later say so of a child while it runs, 20.10 still of an earlier run (measured).
+        oom_killed=ended and bool(state.get("OOMKilled")),
         error=state.get("Error") or "",
         started_at=parse_time(state.get("StartedAt")),
         finished_at=finished_at,
