@@ -126,6 +126,12 @@ class AgentAlreadyRuns(AppError):
     title = N_("Another agent runs already on the state folder %(folder)s. Stop it first.")
 
 
+class AgentRunsElsewhere(AgentAlreadyRuns):
+    """On PostgreSQL: from another state folder, perhaps on another server."""
+
+    title = N_("Another agent runs already on the database %(database)s. Stop it first.")
+
+
 class EngineError(AppError):
     """Root of what a container engine can answer. Adapters translate into one of these at the border."""
 

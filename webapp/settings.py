@@ -6,6 +6,7 @@ cannot drift from what is read. A value that cannot be used refuses to start and
 
 from __future__ import annotations
 
+import dataclasses
 import difflib
 import os
 import secrets
@@ -36,7 +37,7 @@ class Settings:
     """What `Knobs` describes, with every default filled in."""
 
     state_dir: Path             # absolute; exists
-    database_url: str           # sqlite:////absolute/path
+    database_url: str = dataclasses.field(repr=False)   # sqlite:////absolute/path, or postgresql+psycopg://…
     url: str                    # scheme://host[:port], no slash at the end
     listen: str                 # address:port
     workspace_host: str
@@ -75,7 +76,7 @@ class Knobs(BaseModel):
         "path", "", "Folder for the database, the secret key and the lock files.",
         shown="`/var/lib/berth` for root, else `~/.local/share/berth`")
     database_url: Annotated[str, AfterValidator(check.database_url)] = _knob(
-        "URL", "", "Where the database is; SQLite is the only kind so far.",
+        "URL", "", "Where the database is: `sqlite:///` and a full path, or `postgresql://user:password@host/name`.",
         shown="`sqlite:///` and `berth.db` in the state folder")
     url: Annotated[str, AfterValidator(check.public_url)] = _knob(
         "URL", "http://localhost:8000", "Address at which people open the dashboard.")
@@ -130,9 +131,10 @@ def table() -> list[Row]:
 
 
 def shown_values(settings: Settings) -> dict[str, str]:
-    """Variable → the value in force, as one would write it. No setting is a secret."""
+    """Variable → the value in force, as one would write it; the database's password is blanked, the only secret."""
     fields = {**{name: name for name in Knobs.model_fields}, "engine": "engine_url"}
-    return {_variable(name): _as_text(getattr(settings, field)) for name, field in fields.items()}
+    values = {_variable(name): _as_text(getattr(settings, field)) for name, field in fields.items()}
+    return {**values, "BERTH_DATABASE_URL": check.without_password(settings.database_url)}
 
 
 def load_settings(environ: Mapping[str, str] | None = None) -> Settings:

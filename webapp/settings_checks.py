@@ -8,7 +8,7 @@ import re
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 from webapp.domain.house import MIN_MEMORY_BYTES
 from webapp.domain.names import excerpt
@@ -19,11 +19,16 @@ from webapp.errors import InvalidInput, fill
 __all__ = [
     "MOST_CPU_MILLIS", "absolute_path", "as_range", "cpus", "database_url", "engine_url", "excerpt", "host_name",
     "instance", "ip_address", "listen", "memory", "one_of", "port_range", "public_url", "same_host", "truth",
-    "volume_roots",
+    "volume_roots", "without_password",
 ]
 
 MOST_CPU_MILLIS = 99_999_990    # what the grammar of domain.sizes can say
 _SQLITE = "sqlite:///"
+_POSTGRESQL = ("postgresql", "postgres", "postgresql+psycopg")
+# What may follow the ?: libpq's names for the way to the server. A password belongs before the @, where it is blanked.
+_POSTGRESQL_OPTIONS = frozenset((
+    "channel_binding", "connect_timeout", "gssencmode", "host", "options", "passfile", "sslcert", "sslcrl", "sslkey",
+    "sslmode", "sslrootcert", "target_session_attrs"))
 _LABEL = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?", re.IGNORECASE)
 _INSTANCE = re.compile(r"[a-z0-9]{4,12}")
 _RANGE = re.compile(r"([0-9]{4,5})-([0-9]{4,5})")
@@ -41,12 +46,45 @@ def absolute_path(text: str) -> str:
 
 
 def database_url(text: str) -> str:
-    if not text.startswith("sqlite:"):
-        raise ValueError("only SQLite is supported so far: sqlite:////var/lib/berth/berth.db")
+    """The address as SQLAlchemy has it. No message repeats any of it: there may be a password inside."""
+    scheme = text.partition(":")[0].lower()
+    if scheme in _POSTGRESQL:
+        return _postgresql_url(text)
+    if scheme != "sqlite":
+        raise ValueError("SQLite and PostgreSQL are supported: sqlite:////var/lib/berth/berth.db, or "
+                         "postgresql://berth:PASSWORD@db.example.org/berth")
     path = text.removeprefix(_SQLITE)
     if not text.startswith(_SQLITE) or not path.startswith("/") or "?" in path:
         raise ValueError("write sqlite:/// and a full path: sqlite:////var/lib/berth/berth.db")
     return _SQLITE + absolute_path(path)
+
+
+def without_password(url: str) -> str:
+    """As people write it, with … for the password."""
+    parts = urlsplit(url)
+    if parts.password is None:
+        return url.replace("postgresql+psycopg:", "postgresql:", 1)
+    user, _, host = parts.netloc.rpartition("@")
+    return parts._replace(scheme="postgresql", netloc=f"{user.partition(':')[0]}:…@{host}").geturl()
+
+
+def _postgresql_url(text: str) -> str:
+    problem = ValueError("write postgresql://USER:PASSWORD@HOST:PORT/DATABASE, in the password %40 for @, %2F for /, "
+                         "%23 for #, %3F for ?; for a socket postgresql://USER@/DATABASE?host=/run/postgresql")
+    try:
+        parts = urlsplit(text)
+        port, options = parts.port, parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+    except ValueError:
+        raise problem from None
+    address = text.partition(":")[2]
+    if not address.startswith("//") or port == 0 or parts.fragment or parts.netloc.count("@") > 1:
+        raise problem
+    if not re.fullmatch(r"/[^/\s]+", parts.path):
+        raise problem
+    unknown = sorted({name for name, _ in options} - _POSTGRESQL_OPTIONS)
+    if unknown:
+        raise ValueError(f"after the ? these can be given: {', '.join(sorted(_POSTGRESQL_OPTIONS))}")
+    return f"postgresql+psycopg:{address}"
 
 
 def public_url(text: str) -> str:

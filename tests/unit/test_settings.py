@@ -12,11 +12,19 @@ from webapp.domain.ports import PortRange
 from webapp.domain.sizes import GIB
 from webapp.errors import SettingsError
 from webapp.settings import Knobs, Settings, house_rules, load_secret_key, load_settings, shown_values, table
+from webapp.store.session import Store
 
 BAD = [
     ("BERTH_STATE_DIR", "var/berth"),
     ("BERTH_STATE_DIR", "/var/../etc"),
-    ("BERTH_DATABASE_URL", "postgresql://berth@localhost/berth"),
+    ("BERTH_DATABASE_URL", "mysql://berth@localhost/berth"),
+    ("BERTH_DATABASE_URL", "postgresql://berth@localhost"),
+    ("BERTH_DATABASE_URL", "postgresql:/berth"),
+    ("BERTH_DATABASE_URL", "postgresql://berth@localhost:0/berth"),
+    ("BERTH_DATABASE_URL", "postgresql://berth:a@b@localhost/berth"),
+    ("BERTH_DATABASE_URL", "postgresql://berth:a#b@localhost/berth"),
+    ("BERTH_DATABASE_URL", "postgresql://berth@localhost/berth?password=x"),
+    ("BERTH_DATABASE_URL", "postgresql+asyncpg://berth@localhost/berth"),
     ("BERTH_DATABASE_URL", "sqlite:///berth.db"),
     ("BERTH_DATABASE_URL", "sqlite://"),
     ("BERTH_DATABASE_URL", "sqlite:////tmp/x.db?mode=ro"),
@@ -92,10 +100,30 @@ def test_several_bad_values_are_told_at_once(environ: dict[str, str]) -> None:
     assert [line.split()[0] for line in str(refused.value).splitlines()] == ["BERTH_PORTS", "BERTH_LOG_LEVEL"]
 
 
-def test_password_in_a_database_url_is_not_repeated(environ: dict[str, str]) -> None:
+@pytest.mark.parametrize("url", [
+    "mysql://berth:hunter2@db/berth", "postgresql://berth:hunter2@db", "postgresql://berth:hunter2@db/x?password=1",
+    "postgresql://berth:hunter2@db:port/berth"])
+def test_password_in_a_database_url_that_cannot_be_used_is_not_repeated(url: str, environ: dict[str, str]) -> None:
     with pytest.raises(SettingsError) as refused:
-        load_settings({**environ, "BERTH_DATABASE_URL": "postgresql://berth:hunter2@db/berth"})
+        load_settings({**environ, "BERTH_DATABASE_URL": url})
     assert "hunter2" not in str(refused.value)
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg", "PostgreSQL"])
+def test_address_of_a_postgresql_is_taken_in_each_spelling(scheme: str, environ: dict[str, str]) -> None:
+    settings = load_settings({**environ, "BERTH_DATABASE_URL": f"{scheme}://berth@/berth?host=/run/postgresql"})
+    assert settings.database_url == "postgresql+psycopg://berth@/berth?host=/run/postgresql"
+
+
+def test_password_of_the_database_is_in_nothing_that_is_shown(environ: dict[str, str]) -> None:
+    settings = load_settings(
+        {**environ, "BERTH_DATABASE_URL": "postgresql://berth:hunt%40r2@db:5433/berth?sslmode=verify-full"})
+    assert shown_values(settings)["BERTH_DATABASE_URL"] == "postgresql://berth:…@db:5433/berth?sslmode=verify-full"
+    store = Store(settings.database_url)
+    assert store.url.password == "hunt@r2"
+    assert store.place == "postgresql://berth@db:5433/berth"
+    for shown in (repr(settings), str(settings), repr(store.url), repr(store.engine)):
+        assert "hunt" not in shown
 
 
 def test_misspelt_variable_is_refused_with_the_nearest(environ: dict[str, str]) -> None:

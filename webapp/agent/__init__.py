@@ -22,11 +22,12 @@ from webapp.agent.context import HostContext, utc_now
 from webapp.agent.inventory import Watch
 from webapp.agent.reconciler import HostLoop
 from webapp.engines import Engine, open_engine
-from webapp.errors import AgentAlreadyRuns, EngineError
+from webapp.errors import AgentAlreadyRuns, AgentRunsElsewhere, EngineError
 from webapp.services import observations
 from webapp.services.operations import expire, requeue_running, sweep  # by name: webapp.agent.operations is ours
 from webapp.settings import Settings, house_rules
-from webapp.store.doorbell import Doorbell
+from webapp.store.doorbell import open_doorbell
+from webapp.store.postgresql import SoleAgent
 from webapp.store.reads import agent as reads
 from webapp.store.session import Store
 
@@ -36,6 +37,7 @@ ALIVE_SECONDS = 5.0             # between two signs of life
 AGAIN_SECONDS = 2.0             # before listening again after the engine went away, or after an unforeseen error
 EVENTS_OVERLAP = timedelta(seconds=5)
 BEGINNINGS = frozenset({"create", "start"})     # mostly our own, and a worker is at it
+TAKE_OVER_SECONDS = 5.0         # for a server to see that an agent which was killed is gone
 FINISH_SECONDS = 3.0            # for workers to end after a stop; what they were at is picked up by the next agent
 
 EngineOpener = Callable[..., Engine]
@@ -44,13 +46,14 @@ EngineOpener = Callable[..., Engine]
 def run(settings: Settings, stop: threading.Event, *, opener: EngineOpener = open_engine) -> None:
     """Run until `stop` is set. Raises AgentAlreadyRuns when another one holds the lock."""
     store = Store(settings.database_url)
-    with _alone(settings.state_dir):
+    with _alone(settings.state_dir), _alone_on(store) as holds:
         with store.write() as session:
             epoch = observations.next_epoch(session, now=utc_now())
+        with store.write() as session:
             requeue_running(session)
         contexts = _contexts(settings, store, epoch, opener, stop)
         log.info("agent.started", epoch=epoch, hosts=len(contexts))
-        _run_threads(store, contexts, stop, epoch)
+        _run_threads(store, contexts, stop, epoch, holds)
     store.close()
     log.info("agent.stopped", epoch=epoch)
 
@@ -70,6 +73,21 @@ def _alone(state_dir: Path) -> Iterator[None]:
         os.close(lock)
 
 
+@contextmanager
+def _alone_on(store: Store) -> Iterator[Callable[[], bool]]:
+    """On PostgreSQL an agent on another server may want the same database. Yields whether the lock is still ours."""
+    if store.is_sqlite:
+        yield lambda: True
+        return
+    lock = SoleAgent(store.url)
+    try:
+        if not lock.take(TAKE_OVER_SECONDS):
+            raise AgentRunsElsewhere(database=store.place)
+        yield lock.holds
+    finally:
+        lock.close()
+
+
 def _contexts(
     settings: Settings, store: Store, epoch: int, opener: EngineOpener, stop: threading.Event
 ) -> list[HostContext]:
@@ -86,7 +104,9 @@ def _contexts(
     ]
 
 
-def _run_threads(store: Store, contexts: list[HostContext], stop: threading.Event, epoch: int) -> None:
+def _run_threads(
+    store: Store, contexts: list[HostContext], stop: threading.Event, epoch: int, holds: Callable[[], bool]
+) -> None:
     loops = [HostLoop(context, stop) for context in contexts]
     for loop in loops:
         _in_background(f"host-{loop.context.host_name}", loop.run)
@@ -94,7 +114,7 @@ def _run_threads(store: Store, contexts: list[HostContext], stop: threading.Even
         _in_background(f"cards-{loop.context.host_name}", partial(Watch(loop.context).run, stop))
     _in_background("doorbell", partial(_again, partial(_ring, store, loops, stop), stop))
     while not stop.wait(ALIVE_SECONDS):
-        _live(store, stop, epoch)
+        _live(store, stop, epoch, holds)
     for loop in loops:
         loop.wake()
         loop.context.cards.look_again.set()
@@ -119,11 +139,11 @@ def _again(work: Callable[[], None], stop: threading.Event) -> None:
         stop.wait(AGAIN_SECONDS)
 
 
-def _live(store: Store, stop: threading.Event, epoch: int) -> None:
+def _live(store: Store, stop: threading.Event, epoch: int, holds: Callable[[], bool]) -> None:
     """The sign of life. A database that cannot be written is no reason to end: what runs is still looked after."""
     try:
         with store.write() as session:
-            if not observations.still_alive(session, epoch=epoch, now=utc_now()):
+            if not (holds() and observations.still_alive(session, epoch=epoch, now=utc_now())):
                 log.error("agent.replaced", epoch=epoch)
                 stop.set()
             expire(session, now=utc_now())
@@ -133,10 +153,7 @@ def _live(store: Store, stop: threading.Event, epoch: int) -> None:
 
 
 def _ring(store: Store, loops: list[HostLoop], stop: threading.Event) -> None:
-    path = store.sqlite_path
-    if path is None:
-        return
-    doorbell = Doorbell(path)
+    doorbell = open_doorbell(store)
     rang = True         # what was asked for after a loop's first look and before this rang for nobody
     try:
         while not stop.is_set():

@@ -1,8 +1,9 @@
 """The doorbell: the agent hears within 50 ms that somebody wants something.
 
-One dedicated connection, never pooled and always in autocommit, polls `PRAGMA data_version`: it stands still inside a
-transaction and does not show its own commits (1.8 µs a poll, measured). After a ring `intent.seq` tells whether the
-change was an intent or only one of the agent's own records. A lost ring costs the caller's time-out, never correctness.
+SQLite: one dedicated connection, never pooled and always in autocommit, polls `PRAGMA data_version`: it stands still
+inside a transaction and does not show its own commits (1.8 µs a poll, measured). After a ring `intent.seq` tells
+whether the change was an intent or only one of the agent's own records. PostgreSQL: LISTEN (store.postgresql), to which
+only intents speak. A lost ring costs the caller's time-out, never correctness.
 """
 
 from __future__ import annotations
@@ -10,20 +11,36 @@ from __future__ import annotations
 import sqlite3
 import time
 from pathlib import Path
+from typing import Protocol
+
+from webapp.store.postgresql import ListeningDoorbell
+from webapp.store.session import Store
 
 POLL_SECONDS = 0.02
 
 
-class Doorbell:
+class Doorbell(Protocol):
     """Not thread-safe: one thread listens."""
 
+    def wait(self, timeout_seconds: float) -> bool:
+        """True as soon as intent changed; False after the time-out."""
+        ...
+
+    def close(self) -> None: ...
+
+
+def open_doorbell(store: Store) -> Doorbell:
+    path = store.sqlite_path
+    return ListeningDoorbell(store.url) if path is None else _PollingDoorbell(path)
+
+
+class _PollingDoorbell:
     def __init__(self, sqlite_path: Path) -> None:
         self._connection = sqlite3.connect(sqlite_path, isolation_level=None, timeout=1.0)
         self._version = self._data_version()
         self._seq = self._intent_seq()
 
     def wait(self, timeout_seconds: float) -> bool:
-        """True as soon as intent changed; False after the time-out."""
         deadline = time.monotonic() + timeout_seconds
         while True:
             if self._rang():

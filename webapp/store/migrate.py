@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import fcntl
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import IO
 
 from alembic import command
 from alembic.config import Config
 from sqlalchemy import Connection
+from sqlalchemy.exc import OperationalError
 
 from webapp.errors import N_, AppError
-from webapp.store.schema import DatabaseAhead, DatabaseBehind, check_current, current, migrations_folder
+from webapp.store.postgresql import Lock, connect_alone, try_lock
+from webapp.store.schema import DatabaseAhead, DatabaseBehind, check_current, current, migrations_folder, reaching
 from webapp.store.session import Store
 
 LOCK_SECONDS = 60.0     # another process that migrates is given this long
+LOCK_NOT_AVAILABLE = "55P03"
 
 
 class MigrationBusy(AppError):
@@ -24,6 +28,14 @@ class MigrationBusy(AppError):
 
     code, status, retry = "migration_busy", 503, True
     title = N_("Another process is upgrading the database. Wait for it to end, then try again.")
+
+
+class TablesInUse(AppError):
+    """PostgreSQL: somebody works with a table that the upgrade wants to change, for longer than a request takes."""
+
+    code, status, retry = "tables_in_use", 503, True
+    title = N_("The upgrade of the database was undone: somebody used its tables all the while. "
+               "Try again, or stop Berth first.")
 
 
 class MigrationBroken(AppError):
@@ -37,13 +49,10 @@ class MigrationBroken(AppError):
 def upgrade(store: Store, folder: Path | None = None, *, lock_seconds: float = LOCK_SECONDS) -> bool:
     """Run the migrations that are missing; True if there were any.
 
-    Raises:  DatabaseAhead: a newer Berth was here; MigrationBusy; MigrationBroken.
+    Raises:  DatabaseAhead: a newer Berth was here; DatabaseUnreachable; MigrationBusy; MigrationBroken; TablesInUse.
     """
     folder = folder or migrations_folder()
-    path = store.sqlite_path
-    if path is None:
-        raise ValueError("only SQLite so far")
-    with _alone(path.with_name(f"{path.name}.migrate.lock"), lock_seconds):
+    with _alone(store, lock_seconds):
         behind = _is_behind(store, folder)
         if behind:
             _run(store, folder)
@@ -59,19 +68,36 @@ def _is_behind(store: Store, folder: Path) -> bool:
 
 
 def _run(store: Store, folder: Path) -> None:
-    """SQLite changes tables inside a transaction like anything else, so the whole upgrade is one.
+    """Both kinds change tables inside a transaction like anything else, so the whole upgrade is one."""
+    with store.engine.execution_options(berth_write=True).connect() as connection:
+        if store.is_sqlite:
+            _run_on_sqlite(connection, folder)
+        else:
+            _run_on_postgresql(connection, folder)
 
-    Foreign keys are off meanwhile: a table that is made anew is dropped first, which would take its children along
+
+def _run_on_sqlite(connection: Connection, folder: Path) -> None:
+    """Foreign keys are off meanwhile: a table that is made anew is dropped first, which would take its children along
     (sqlite.org/lang_altertable.html, the twelve steps). They are checked before the commit.
     """
-    with store.engine.execution_options(berth_write=True).connect() as connection:
-        _foreign_keys(connection, "OFF")
-        try:
-            with connection.begin():
-                command.upgrade(_config(folder, connection), "head")
-                _check_foreign_keys(connection)
-        finally:
-            _foreign_keys(connection, "ON")
+    _foreign_keys(connection, "OFF")
+    try:
+        with connection.begin():
+            command.upgrade(_config(folder, connection), "head")
+            _check_foreign_keys(connection)
+    finally:
+        _foreign_keys(connection, "ON")
+
+
+def _run_on_postgresql(connection: Connection, folder: Path) -> None:
+    """A table that is being changed waits for those who use it, and they for it: so not for long."""
+    try:
+        with connection.begin():
+            command.upgrade(_config(folder, connection), "head")
+    except OperationalError as error:
+        if getattr(error.orig, "sqlstate", None) == LOCK_NOT_AVAILABLE:
+            raise TablesInUse from error
+        raise
 
 
 def _config(folder: Path, connection: Connection) -> Config:
@@ -96,19 +122,35 @@ def _check_foreign_keys(connection: Connection) -> None:
 
 
 @contextmanager
-def _alone(path: Path, seconds: float) -> Iterator[None]:
-    """flock, so that a killed process leaves no lock behind."""
+def _alone(store: Store, seconds: float) -> Iterator[None]:
+    """By locks that a killed process cannot leave behind."""
+    path = store.sqlite_path
+    if path is None:
+        with reaching(store):
+            connection = connect_alone(store.url)
+        with closing(connection):
+            _wait_until(lambda: try_lock(connection, Lock.MIGRATION), seconds)
+            yield
+    else:
+        with path.with_name(f"{path.name}.migrate.lock").open("a") as lock:
+            _wait_until(lambda: _try_flock(lock), seconds)
+            yield
+
+
+def _wait_until(taken: Callable[[], bool], seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    with path.open("a") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
-                    raise MigrationBusy from None
-                time.sleep(0.1)
-        yield
+    while not taken():
+        if time.monotonic() >= deadline:
+            raise MigrationBusy
+        time.sleep(0.1)
+
+
+def _try_flock(lock: IO[str]) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 __all__ = ["DatabaseAhead", "DatabaseBehind", "MigrationBroken", "MigrationBusy", "check_current", "current", "upgrade"]

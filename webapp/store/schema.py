@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import inspect, text
+from sqlalchemy.exc import OperationalError
 
 from webapp.errors import N_, AppError
 from webapp.store.session import Store
@@ -30,6 +33,13 @@ class DatabaseAhead(AppError):
                "Start that version again, or restore the backup made before the upgrade.")
 
 
+class DatabaseUnreachable(AppError):
+    """PostgreSQL does not answer, or does not let us in."""
+
+    code, status, retry = "database_unreachable", 503, True
+    title = N_("The database %(database)s cannot be reached: %(why)s. Start it, or check BERTH_DATABASE_URL.")
+
+
 def migrations_folder() -> Path:
     """Inside the package in a wheel, beside it in a checkout."""
     inside = PACKAGE / "migrations"
@@ -39,7 +49,7 @@ def migrations_folder() -> Path:
 def check_current(store: Store, folder: Path | None = None) -> None:
     """Nothing when the database is exactly what this code expects.
 
-    Raises:  DatabaseBehind, DatabaseAhead.
+    Raises:  DatabaseBehind, DatabaseAhead, DatabaseUnreachable.
     """
     known, head = _revisions(folder or migrations_folder())
     found = current(store)
@@ -58,10 +68,25 @@ def is_current(store: Store, folder: Path | None = None) -> bool:
 
 
 def current(store: Store) -> str | None:
-    """The revision that the database says it has; None = no tables at all."""
+    """The revision that the database says it has; None = no tables at all. Raises DatabaseUnreachable."""
     path = store.sqlite_path
-    if path is not None and not path.exists():
-        return None     # asking must not make an empty file
+    if path is not None:
+        return _current(store) if path.exists() else None   # asking must not make an empty file
+    with reaching(store):
+        return _current(store)
+
+
+@contextmanager
+def reaching(store: Store) -> Iterator[None]:
+    """What the driver says on the way to a PostgreSQL, as DatabaseUnreachable."""
+    try:
+        yield
+    except OperationalError as error:
+        why = str(error.orig).strip().splitlines()[0].rstrip(".")
+        raise DatabaseUnreachable(database=store.place, why=why) from error
+
+
+def _current(store: Store) -> str | None:
     with store.read() as session:
         if not inspect(session.connection()).has_table("alembic_version"):
             return None

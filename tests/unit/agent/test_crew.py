@@ -167,16 +167,16 @@ class TestProcess:
     ) -> None:
         with stage.store.write() as session:
             session.execute(text("ALTER TABLE agent_state RENAME TO lost"))
-        webapp.agent._live(stage.store, stop, stage.context.epoch)
+        webapp.agent._live(stage.store, stop, stage.context.epoch, lambda: True)
         assert not stop.is_set() and log[-1]["event"] == "agent.no_sign_of_life"
         log.clear()
 
     def test_replaced_one_stops(self, stage: Stage, stop: threading.Event) -> None:
         old = stage.context.epoch
-        webapp.agent._live(stage.store, stop, old)
+        webapp.agent._live(stage.store, stop, old, lambda: True)
         assert not stop.is_set()
         stage.take_over()
-        webapp.agent._live(stage.store, stop, old)
+        webapp.agent._live(stage.store, stop, old, lambda: True)
         assert stop.is_set()
 
     def test_pass_that_fails_unforeseen_does_not_end_the_loop(
