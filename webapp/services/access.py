@@ -5,11 +5,11 @@ What belongs to somebody else does not exist for a member, so that ids cannot be
 
 from __future__ import annotations
 
-from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from webapp.domain.actor import Actor
 from webapp.errors import Forbidden, NotFound
+from webapp.services import locks
 from webapp.store.tables import Member, Workspace
 
 
@@ -24,15 +24,16 @@ def is_house(actor: Actor) -> bool:
 
 
 def person(session: Session, actor: Actor) -> Member:
-    """The row of the person who asks. Raises Forbidden for the house and for somebody deactivated."""
-    member = session.get(Member, actor.member_id) if actor.member_id else None
+    """The person who asks, locked (services.locks). Raises Forbidden for the house and for somebody deactivated."""
+    member = session.get(Member, actor.member_id, with_for_update=locks.ROW) if actor.member_id else None
     if member is None or member.deactivated_at is not None:
         raise Forbidden()
     return member
 
 
 def member(session: Session, member_id: str) -> Member:
-    found = session.get(Member, member_id)
+    """Locked until the end of the transaction."""
+    found = session.get(Member, member_id, with_for_update=locks.ROW)
     if found is None:
         raise NotFound()
     return found
@@ -40,7 +41,7 @@ def member(session: Session, member_id: str) -> Member:
 
 def workspace(session: Session, actor: Actor, workspace_id: str) -> Workspace:
     """A workspace that its owner or an admin may act on, locked until the end of the transaction."""
-    found = session.scalar(select(Workspace).where(Workspace.id == workspace_id).with_for_update())
+    found = session.get(Workspace, workspace_id, with_for_update=locks.ROW)
     if found is None or not (actor.is_admin or found.owner_id == actor.member_id):
         raise NotFound()
     return found

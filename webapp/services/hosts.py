@@ -8,13 +8,14 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from webapp.domain.actor import Actor
-from webapp.services import events, intent
+from webapp.services import events, intent, locks
 from webapp.services.ids import new_id
 from webapp.store.tables import Host
 
 
 def ensure_local(session: Session, *, name: str, engine_url: str, now: datetime) -> Host:
     """This server's row, made at the first start. It is known by its name, or by its engine when it was renamed."""
+    locks.turn(session, locks.Lock.HOSTS)
     same = select(Host).where(or_(Host.name == name, Host.engine_url == engine_url)).order_by(Host.name != name)
     host = session.scalars(same).first()
     if host is not None and (host.name, host.engine_url) == (name, engine_url):

@@ -12,7 +12,7 @@ from webapp.domain.actor import Actor
 from webapp.domain.names import excerpt, parse_display_name
 from webapp.domain.references import parse_pinned_reference
 from webapp.errors import N_, InvalidInput, NotFound
-from webapp.services import access, events
+from webapp.services import access, events, locks
 from webapp.services.ids import new_id
 from webapp.services.problems import Problems
 from webapp.store.tables import Image
@@ -28,6 +28,7 @@ _CUDA = re.compile(r"[1-9][0-9]?\.[0-9]{1,2}")
 
 def seed(session: Session, *, now: datetime) -> list[Image]:
     """Adds the entries that a new house begins with; those that are there, withdrawn or not, stay as they are."""
+    locks.turn(session, locks.Lock.IMAGES)
     present = set(session.scalars(select(Image.base)))
     rows = [
         Image(id=new_id(), title=title, base=base, cuda_version=cuda, has_jupyter=True, position=position,
@@ -45,6 +46,7 @@ def add(
 ) -> Image:
     """A ready workspace image (`reference`), or a `base` that is to be prepared; at least one of the two."""
     access.require_admin(actor)
+    locks.turn(session, locks.Lock.IMAGES)
     problems = Problems()
     with problems.gather():
         title = parse_display_name(title, "title")
@@ -64,6 +66,7 @@ def register_prepared(
 ) -> Image:
     """Notes that a workspace image was made on `base`: the entry becomes launchable, or is added."""
     access.require_admin(actor)
+    locks.turn(session, locks.Lock.IMAGES)
     base = parse_pinned_reference(base, "base").familiar
     reference = parse_pinned_reference(reference, "reference").familiar
     image = session.scalar(select(Image).where(Image.base == base))

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from webapp.domain.gpu import NO_CARDS, Condition, Gpu, Inventory, MigMode, MigSlice, with_known
 from webapp.domain.reasons import Reason
-from webapp.store.reads.agent import is_newest_agent
+from webapp.services import locks
 from webapp.store.tables import Gpu as Row
 from webapp.store.tables import GpuClaim, Host
 
@@ -45,9 +45,11 @@ class Recorded:
 
 def record(session: Session, host_id: str, look: Look, *, epoch: int, now: datetime) -> Recorded | None:
     """None = a newer agent has taken over, nothing was written."""
-    if not is_newest_agent(session, epoch):
+    host = session.scalar(          # locked: nobody claims a card that is just being forgotten
+        select(Host).where(Host.id == host_id, locks.by_newest_agent(epoch)).with_for_update(**locks.ROW))
+    if host is None:
         return None
-    rows = {row.key: row for row in session.scalars(select(Row).where(Row.host_id == host_id))}
+    rows = {row.key: row for row in session.scalars(select(Row).where(Row.host_id == host_id).order_by(Row.key))}
     seen = look.inventory
     listed = {gpu.uuid for gpu in seen.gpus}
     whole = with_known(known(rows.values()), seen)
@@ -60,7 +62,7 @@ def record(session: Session, host_id: str, look: Look, *, epoch: int, now: datet
         changes += _drop(session, rows.values(), now=now)
     else:
         changes += _refuse(rows.values(), seen.trouble.reason, now=now)
-    _write_host(session, session.get_one(Host, host_id), seen, now)
+    _write_host(session, host, seen, now)
     return Recorded(tuple(changes))
 
 

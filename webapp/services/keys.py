@@ -13,7 +13,7 @@ from webapp.domain.operation import OperationKind
 from webapp.domain.sshkeys import MOST_KEYS, PublicKey, parse_public_keys
 from webapp.domain.workspace import RESTING, Desired
 from webapp.errors import N_, NotFound
-from webapp.services import access, events, operations
+from webapp.services import access, events, locks, operations
 from webapp.services.ids import new_id
 from webapp.services.problems import Problems
 from webapp.store.tables import SshKey, Workspace
@@ -52,6 +52,9 @@ def remove_key(session: Session, actor: Actor, key_id: str, *, now: datetime) ->
     key = session.get(SshKey, key_id)
     if key is None or not (actor.is_admin or key.member_id == actor.member_id):
         raise NotFound()
+    access.member(session, key.member_id)
+    if session.get(SshKey, key_id, with_for_update=True) is None:   # somebody was faster (PostgreSQL only)
+        raise NotFound()
     session.delete(key)
     session.flush()
     events.write(session, actor, "key.remove", "key", key_id, now=now, member_id=key.member_id,
@@ -82,9 +85,13 @@ def _row(member_id: str, key: PublicKey, title: str, now: datetime) -> SshKey:
 
 
 def _write_into_running(session: Session, member_id: str, now: datetime) -> None:
-    """A workspace that is only coming up is included: its files may have been written a moment ago."""
-    up = select(Workspace.id).where(
-        Workspace.owner_id == member_id, Workspace.desired == Desired.RUNNING, Workspace.phase.not_in(RESTING))
-    for workspace_id in session.scalars(up).all():
-        operations.request(session, Actor.house(), OperationKind.WORKSPACE_KEYS, workspace_id=workspace_id,
-                           arguments={}, now=now)
+    """A workspace that is only coming up is included: its files may have been written a moment ago.
+
+    One that rests is locked as well: the agent cannot begin with it before the keys are as they are to be.
+    """
+    wanted = select(Workspace).where(Workspace.owner_id == member_id, Workspace.desired == Desired.RUNNING)
+    held = wanted.order_by(Workspace.id).with_for_update(**locks.ROW).execution_options(populate_existing=True)
+    for workspace in session.scalars(held).all():
+        if workspace.phase not in RESTING:
+            operations.request(session, Actor.house(), OperationKind.WORKSPACE_KEYS, workspace_id=workspace.id,
+                               arguments={}, now=now)

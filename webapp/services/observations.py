@@ -6,27 +6,34 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import case, delete, select, update
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from webapp.domain.actor import Actor
 from webapp.domain.workspace import Desired, Health, Phase
-from webapp.services import events, gpus, ports
+from webapp.services import events, gpus, locks, ports
 from webapp.store.tables import AgentState, Host, HostHome, Workspace, WorkspaceSecret
 
 
 def next_epoch(session: Session, *, now: datetime) -> int:
     """Take over as the agent: everything recorded under an older epoch is refused from here on."""
-    state = session.get(AgentState, 1)
-    if state is None:
-        state = AgentState(id=1, epoch=0)
-        session.add(state)
+    state = _locked_state(session)
     state.epoch += 1
     state.started_at = state.alive_at = now
     return state.epoch
+
+
+def _locked_state(session: Session) -> AgentState:
+    """FOR UPDATE: waits for the end of every transaction that has asked which agent is the newest."""
+    with suppress(IntegrityError), session.begin_nested():      # it is there already, but at the first start
+        if session.get(AgentState, 1) is None:
+            session.add(AgentState(id=1, epoch=0))
+    return session.get_one(AgentState, 1, with_for_update=True)
 
 
 def still_alive(session: Session, *, epoch: int, now: datetime) -> bool:
@@ -44,7 +51,7 @@ def record(
         values["phase_at"] = case((Workspace.phase != values["phase"], now), else_=Workspace.phase_at)
     done = session.execute(
         update(Workspace)
-        .where(Workspace.id == workspace_id, Workspace.generation == generation, _is_current(epoch))
+        .where(Workspace.id == workspace_id, Workspace.generation == generation, locks.by_newest_agent(epoch))
         .values(**values)
     )
     return bool(done.rowcount)  # type: ignore[attr-defined]
@@ -64,7 +71,9 @@ def record_gpu_check(
     session: Session, workspace_id: str, *, epoch: int, was: Mapping[str, Any], check: Mapping[str, Any] | None
 ) -> None:
     """What the check found that wrote `was` when it began; nothing when the workspace was started anew meanwhile."""
-    row = session.scalar(select(Workspace).where(Workspace.id == workspace_id, _is_current(epoch)).with_for_update())
+    row = session.scalar(
+        select(Workspace).where(Workspace.id == workspace_id, locks.by_newest_agent(epoch))
+        .with_for_update(**locks.ROW))
     if row is not None and row.gpu_check == was:
         row.gpu_check = None if check is None else dict(check)
 
@@ -89,21 +98,23 @@ def record_host_seen(
     values: dict[str, Any] = {"seen_at": now, "unreachable_since": None, "trouble": None}
     if capabilities is not None:
         values["capabilities"] = dict(capabilities)
-    session.execute(update(Host).where(Host.id == host_id, _is_current(epoch)).values(**values))
+    session.execute(update(Host).where(Host.id == host_id, locks.by_newest_agent(epoch)).values(**values))
 
 
 def record_host_silent(session: Session, host_id: str, *, trouble: str, epoch: int, now: datetime) -> None:
     """The engine does not answer: what runs there is unknown, and nothing is freed (promises.md P6)."""
-    host = session.scalar(select(Host).where(Host.id == host_id, _is_current(epoch)))
+    host = session.scalar(
+        select(Host).where(Host.id == host_id, locks.by_newest_agent(epoch)).with_for_update(**locks.ROW))
     if host is None:
         return
     if host.unreachable_since is None:
         host.unreachable_since = now
     host.trouble = trouble
     reason = {"code": "engine_unreachable", "facts": {"host": host.name, "since": host.unreachable_since.isoformat()}}
+    running = (Workspace.host_id == host_id, Workspace.phase == Phase.RUNNING, Workspace.desired == Desired.RUNNING)
+    ids = session.scalars(select(Workspace.id).where(*running).order_by(Workspace.id).with_for_update(**locks.ROW))
     session.execute(
-        update(Workspace)
-        .where(Workspace.host_id == host_id, Workspace.phase == Phase.RUNNING, Workspace.desired == Desired.RUNNING)
+        update(Workspace).where(Workspace.id.in_(ids.all()))
         .values(phase=Phase.UNKNOWN, phase_at=now, health=Health.UNKNOWN, reason=reason)
     )
 
@@ -113,9 +124,6 @@ def home_is_seeded(session: Session, host_id: str, member_id: str) -> bool:
 
 
 def record_home_seeded(session: Session, host_id: str, member_id: str, *, now: datetime) -> None:
-    if session.get(HostHome, (host_id, member_id)) is None:
-        session.add(HostHome(host_id=host_id, member_id=member_id, seeded_at=now))
-
-
-def _is_current(epoch: int) -> Any:
-    return select(AgentState.epoch).where(AgentState.id == 1).scalar_subquery() == epoch
+    with suppress(IntegrityError), session.begin_nested():      # another worker of the same person was faster
+        if session.get(HostHome, (host_id, member_id)) is None:
+            session.add(HostHome(host_id=host_id, member_id=member_id, seeded_at=now))

@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from webapp.domain.actor import Actor
 from webapp.domain.operation import OperationKind, OperationState
 from webapp.domain.reasons import Reason
-from webapp.services import access, intent
+from webapp.services import access, intent, locks
 from webapp.services.ids import new_id
 from webapp.services.rows import change
 from webapp.store.tables import Operation
@@ -37,7 +37,7 @@ def request(
     workspace = access.workspace(session, actor, workspace_id)
     waiting = session.scalar(select(Operation).where(
         Operation.kind == kind, Operation.workspace_id == workspace_id, Operation.state == OperationState.WAITING,
-        Operation.expires_at > now))
+        Operation.expires_at > now).with_for_update(**locks.ROW))   # the agent cannot take it before this is written
     if waiting is not None:
         return waiting
     operation = Operation(

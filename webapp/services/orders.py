@@ -79,6 +79,10 @@ def name_taken(name: str, taken: set[str]) -> InvalidInput:
                            given=name, suggestion=suggest_name(taken, name))
 
 
+def no_such_volume() -> InvalidInput:
+    return InvalidInput.of("mounts", N_("One of the volumes is not yours. Choose from the list, each once."))
+
+
 def _check_image(session: Session, owner: Member, image: Image | None) -> None:
     if image is None:
         raise InvalidInput.of("image", N_("There is no such image. Choose one from the list."))
@@ -128,7 +132,7 @@ def _read_mounts(
         volume = available.get(volume_id)
         with problems.gather():
             if volume is None or volume_id in mounts:
-                raise InvalidInput.of("mounts", N_("One of the volumes is not yours. Choose from the list, each once."))
+                raise no_such_volume()
             if volume.read_only and not read_only:
                 raise InvalidInput.of("mounts", N_("%(volume)s can only be mounted read-only."), volume=volume.name)
             refuse_nesting({other.name: other.target for other, _ in mounts.values()}, volume.target, "mounts")

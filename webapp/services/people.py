@@ -14,7 +14,7 @@ from webapp.domain.actor import Actor
 from webapp.domain.names import parse_display_name, parse_username
 from webapp.domain.workspace import Desired
 from webapp.errors import N_, InvalidInput, NotFound
-from webapp.services import access, events, passwords, workspaces
+from webapp.services import access, events, locks, passwords, workspaces
 from webapp.services.ids import new_id
 from webapp.services.problems import Problems
 from webapp.services.rows import change
@@ -33,6 +33,7 @@ def create_member(
 ) -> Member:
     """A new person, by an admin or by the command line."""
     access.require_admin(actor)
+    locks.turn(session, locks.Lock.PEOPLE)
     member = _insert(session, username=username, display_name=display_name, password=password, role=role, now=now)
     events.write(session, actor, "member.create", "member", member.id, now=now, username=member.username, role=role)
     return member
@@ -56,6 +57,7 @@ def make_invite(
 
 def first_admin_token(session: Session, *, now: datetime) -> str | None:
     """Token for the first administrator; None when there is one. Earlier unused ones stop working."""
+    locks.turn(session, locks.Lock.PEOPLE)
     if active_admins(session):
         return None
     earlier = (Invite.created_by.is_(None), Invite.role == Role.ADMIN, *_open_invite(now))
@@ -76,6 +78,7 @@ def redeem_invite(
     address: str | None = None,
 ) -> Member:
     """A new person, by a link. Of two who use it at the same moment one gets NotFound."""
+    locks.turn(session, locks.Lock.PEOPLE)
     invite = _use_invite(session, token=token, now=now)
     member = _insert(
         session, username=username, display_name=display_name, password=password, role=Role(invite.role), now=now)
@@ -156,6 +159,7 @@ def set_language(session: Session, actor: Actor, language: str | None, *, now: d
 def deactivate_member(session: Session, actor: Actor, member_id: str, *, now: datetime) -> Member:
     """Ends sessions, open invites and running workspaces of a person. Data, uid and user name stay theirs for ever."""
     access.require_admin(actor)
+    locks.turn(session, locks.Lock.PEOPLE)
     member = access.member(session, member_id)
     if member.deactivated_at is not None:
         return member
@@ -165,9 +169,9 @@ def deactivate_member(session: Session, actor: Actor, member_id: str, *, now: da
     member.session_epoch += 1
     session.execute(
         update(Invite).where(Invite.created_by == member_id, Invite.used_at.is_(None)).values(expires_at=now))
-    running = select(Workspace).where(Workspace.owner_id == member_id, Workspace.desired == Desired.RUNNING)
-    for workspace in session.scalars(running).all():
-        workspaces.stop(session, actor, workspace.id, now=now)
+    running = select(Workspace.id).where(Workspace.owner_id == member_id, Workspace.desired == Desired.RUNNING)
+    for workspace_id in session.scalars(running.order_by(Workspace.id)).all():
+        workspaces.stop(session, actor, workspace_id, now=now)
     events.write(session, actor, "member.deactivate", "member", member_id, now=now)
     return member
 
@@ -184,6 +188,7 @@ def reactivate_member(session: Session, actor: Actor, member_id: str, *, now: da
 def set_role(session: Session, actor: Actor, member_id: str, *, role: Role, now: datetime) -> Member:
     """Ends the person's sessions: a session carries what its owner may do."""
     access.require_admin(actor)
+    locks.turn(session, locks.Lock.PEOPLE)
     member = access.member(session, member_id)
     if member.role == role:
         return member

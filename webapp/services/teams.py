@@ -11,7 +11,7 @@ from webapp.domain.actor import Actor
 from webapp.domain.names import parse_team_name
 from webapp.domain.workspace import Desired
 from webapp.errors import N_, InvalidInput, NotFound
-from webapp.services import access, events, workspaces
+from webapp.services import access, events, locks, workspaces
 from webapp.services.ids import new_id
 from webapp.store.tables import Member, Team, TeamMember, Volume, Workspace, WorkspaceMount
 from webapp.store.tables.people import FIRST_GID
@@ -20,6 +20,7 @@ from webapp.store.tables.people import FIRST_GID
 def create_team(session: Session, actor: Actor, *, name: str, now: datetime) -> Team:
     access.require_admin(actor)
     name = parse_team_name(name, "name")
+    locks.turn(session, locks.Lock.PEOPLE)
     _refuse_taken_name(session, name)
     highest = session.scalar(select(func.max(Team.gid)))
     team = Team(id=new_id(), name=name, gid=max(FIRST_GID - 1, highest or 0) + 1, created_at=now)
@@ -46,6 +47,7 @@ def remove_member(session: Session, actor: Actor, *, team_id: str, member_id: st
     Without the stop the data would stay open to them for as long as a container runs.
     """
     access.require_admin(actor)
+    session.get(Member, member_id, with_for_update=locks.ROW)   # no launch of theirs is half done
     row = session.get(TeamMember, (team_id, member_id))
     if row is None:
         return []
@@ -80,4 +82,4 @@ def _running_with_volumes_of(session: Session, team_id: str, member_id: str) -> 
     )
     running = select(Workspace.id).where(
         Workspace.owner_id == member_id, Workspace.desired == Desired.RUNNING, Workspace.id.in_(mounted))
-    return list(session.scalars(running))
+    return list(session.scalars(running.order_by(Workspace.id)))

@@ -15,7 +15,7 @@ from webapp.domain.mounts import parse_container_path, parse_host_folder, refuse
 from webapp.domain.names import excerpt
 from webapp.domain.workspace import Phase
 from webapp.errors import N_, InvalidInput, NotFound
-from webapp.services import access, events
+from webapp.services import access, events, locks
 from webapp.services.ids import new_id
 from webapp.services.problems import Problems
 from webapp.store.tables import Team, TeamMember, Volume, Workspace, WorkspaceMount
@@ -29,6 +29,7 @@ def create_volume(
 ) -> Volume:
     """`host_folder` None or "" = a named volume of the engine; `target` None or "" = /data/NAME."""
     access.require_admin(actor)
+    locks.turn(session, locks.Lock.VOLUMES)
     problems = Problems()
     with problems.gather():
         _check_name(session, name)
@@ -52,7 +53,7 @@ def create_volume(
 def remove_volume(session: Session, actor: Actor, volume_id: str, *, now: datetime) -> None:
     """Forgets the volume; its data stays where it is. Refused while any workspace that is not gone mounts it."""
     access.require_admin(actor)
-    volume = session.get(Volume, volume_id)
+    volume = session.get(Volume, volume_id, with_for_update=True)   # a launch that mounts it waits, or is waited for
     if volume is None:
         raise NotFound()
     holders = session.scalars(

@@ -20,7 +20,7 @@ from webapp.domain.placement import CardRequest, Placement
 from webapp.domain.wordings import WORDINGS
 from webapp.domain.workspace import RESTING, Desired, Health, Phase, Service
 from webapp.errors import N_, Conflict, Forbidden, InvalidInput, NoCapacity, NoHost
-from webapp.services import access, events, gpus, intent, orders, ports, secrets
+from webapp.services import access, events, gpus, intent, locks, orders, ports, secrets
 from webapp.services.ids import new_id
 from webapp.services.orders import LaunchRequest, Order
 from webapp.store.tables import (
@@ -56,6 +56,7 @@ def launch(
              NoFreePort, NoHost.
     """
     owner = access.person(session, actor)
+    locks.hosts(session)
     order = orders.read(session, owner, request, house)
     cuda_version = order.image.cuda_version
     found = _find_cards(session, order)
@@ -69,8 +70,7 @@ def launch(
     session.add(WorkspaceSecret(
         workspace_id=workspace.id, jupyter_token=made.jupyter_token, host_private_key=made.host_private_key,
         host_public_key=made.host_public_key))
-    session.add_all(WorkspaceMount(workspace_id=workspace.id, volume_id=volume.id, read_only=read_only)
-                    for volume, read_only in order.mounts)
+    _mount(session, workspace, order)
     events.write(session, actor, "workspace.launch", "workspace", workspace.id, now=now, name=workspace.name,
                  image=workspace.image_reference, cpu_millis=workspace.cpu_millis,
                  memory_bytes=workspace.memory_bytes, volumes=[volume.id for volume, _ in order.mounts],
@@ -84,6 +84,7 @@ def start(session: Session, actor: Actor, workspace_id: str, *, now: datetime) -
 
     It gets the cards that it had, else others like them. Raises NoCapacity.
     """
+    locks.owner_and_host(session, workspace_id)
     workspace = access.workspace(session, actor, workspace_id)
     _refuse_removed(workspace)
     settled = workspace.phase in RESTING and workspace.observed_generation == workspace.generation
@@ -203,6 +204,16 @@ def _choose_host(session: Session) -> Host:
     if host is None:
         raise NoHost(why="none is registered; start the agent once")
     return host
+
+
+def _mount(session: Session, workspace: Workspace, order: Order) -> None:
+    mounts = [WorkspaceMount(workspace_id=workspace.id, volume_id=volume.id, read_only=read_only)
+              for volume, read_only in order.mounts]
+    try:
+        with session.begin_nested():
+            session.add_all(mounts)
+    except IntegrityError as error:
+        raise orders.no_such_volume() from error    # it was removed a moment ago (PostgreSQL only)
 
 
 def _insert(session: Session, owner: Member, host_id: str, order: Order, now: datetime) -> Workspace:
