@@ -16,11 +16,28 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 import parts
+from databases import IS_POSTGRESQL, Databases, databases
 
 from webapp.domain.ports import PortRange
 
 PORTS_PER_WORKER = 200
 FIRST_PORT = 61_000     # above the kernel's outgoing ports (32768–60999), and far from the default range
+
+
+@pytest.fixture(scope="session", name="databases")
+def _databases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Databases]:
+    """Databases by name, of this worker alone: files, or those of a PostgreSQL."""
+    with databases(tmp_path_factory.mktemp("databases")) as found:
+        yield found
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is about one kind of database has nothing to say about the other."""
+    other = "sqlite" if IS_POSTGRESQL else "postgresql"
+    left_out = [item for item in items if item.get_closest_marker(other)]
+    if left_out:
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if not item.get_closest_marker(other)]
 
 
 @pytest.fixture(scope="session")

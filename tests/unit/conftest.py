@@ -5,15 +5,14 @@ Made once through the services on a migrated database, then copied for each test
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from argon2 import PasswordHasher
+from databases import Databases
 
 from webapp.domain.actor import Actor
 from webapp.domain.house import HouseRules
@@ -52,36 +51,33 @@ def cheap_passwords() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def template(tmp_path_factory: pytest.TempPathFactory, cheap_passwords: None) -> tuple[Path, Cast]:
-    path = tmp_path_factory.mktemp("template") / "berth.db"
-    store = Store(f"sqlite:///{path}")
+def template(databases: Databases, cheap_passwords: None) -> tuple[str, Cast]:
+    """Name of a database with the cast in it, to be copied."""
+    store = Store(databases.make("template"))
     upgrade(store)
     cast = _assemble(store)
     store.close()
-    return path, cast
+    return "template", cast
 
 
 @pytest.fixture
-def cast(template: tuple[Path, Cast]) -> Cast:
+def cast(template: tuple[str, Cast]) -> Cast:
     return template[1]
 
 
 @pytest.fixture(scope="session")
-def reused_store(tmp_path_factory: pytest.TempPathFactory) -> Store:
+def reused_store(databases: Databases) -> Store:
     """One engine for all tests: what SQLAlchemy compiled for one is there for the next."""
-    return Store(f"sqlite:///{tmp_path_factory.mktemp('store')}/berth.db")
+    return Store(databases.url("test"))
 
 
 @pytest.fixture
-def store(template: tuple[Path, Cast], reused_store: Store) -> Iterator[Store]:
+def store(databases: Databases, template: tuple[str, Cast], reused_store: Store) -> Iterator[Store]:
     """The database with the cast in it and nothing else."""
-    path = reused_store.sqlite_path
-    assert path is not None
-    shutil.copy(template[0], path)
+    databases.make("test", like=template[0])
     yield reused_store
-    reused_store.close()    # the last connection takes -wal and -shm along
-    for left in path.parent.glob("berth.db*"):
-        left.unlink()
+    reused_store.close()
+    databases.drop("test")
 
 
 @pytest.fixture

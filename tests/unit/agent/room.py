@@ -71,7 +71,8 @@ class Room:
 
     def rows(self) -> list[Gpu]:
         with self.stage.store.read() as session:
-            return list(session.scalars(select(Gpu).order_by(Gpu.index, Gpu.parent_uuid.is_not(None), Gpu.model)))
+            return list(session.scalars(select(Gpu).order_by(
+                Gpu.index, Gpu.parent_uuid.is_not(None), Gpu.model, Gpu.key)))
 
     def row(self, uuid: str) -> Gpu:
         return next(row for row in self.rows() if row.uuid == uuid)

@@ -223,11 +223,14 @@ def sentence(written: dict[str, Any] | None) -> str | None:
 
 
 def make_fast(store: Store) -> Store:
-    """No waiting for the disk: a test that is cut off needs its database no more."""
-    @event.listens_for(store.engine, "connect")
-    def _no_sync(connection: Any, _record: Any) -> None:
-        connection.execute("PRAGMA synchronous=OFF")
+    """No waiting for the disk: a test that is cut off needs its database no more. A test's PostgreSQL never does."""
+    if store.is_sqlite:
+        event.listen(store.engine, "connect", _no_sync)
     return store
+
+
+def _no_sync(connection: Any, _record: Any) -> None:
+    connection.execute("PRAGMA synchronous=OFF")
 
 
 def check(stage: Stage) -> None:

@@ -6,13 +6,12 @@ of each story everything is given time, and then wish and world must agree, and 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from databases import Databases
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -90,8 +89,8 @@ wishes = st.sampled_from([Stage.start, Stage.stop, Stage.start, Stage.stop, Stag
 
 
 class Story(RuleBasedStateMachine):
-    folder: Path
-    template: Path
+    databases: Databases
+    template: str
     cast_: Any
     house: HouseRules
     number = 0
@@ -99,9 +98,9 @@ class Story(RuleBasedStateMachine):
     @initialize(first=st.lists(cards, min_size=1, max_size=3))
     def begin(self, first: Any) -> None:
         type(self).number += 1
-        path = self.folder / f"story-{self.number}.db"
-        shutil.copy(self.template, path)
-        self.stage = Stage(make_fast(Store(f"sqlite:///{path}")), self.cast_, self.house, self.start)
+        self.story = f"story-{self.number}"
+        store = Store(self.databases.make(self.story, like=self.template))
+        self.stage = Stage(make_fast(store), self.cast_, self.house, self.start)
         self.stage.add_cards(CARDS)
         self.workspaces: list[Workspace] = []
         self.strays: set[str] = set()   # containers that run without their cards, and no pass could be made since
@@ -244,16 +243,17 @@ class Story(RuleBasedStateMachine):
         stage.live(10)
         check_at_rest(stage)
         stage.store.close()
+        self.databases.drop(self.story)
 
 
 @pytest.mark.parametrize(("stories", "steps"), [(8, 25), pytest.param(600, 60, marks=pytest.mark.soak)])
 def test_any_story_ends_well(
-    stories: int, steps: int, template: tuple[Path, Any], tmp_path: Path, house: HouseRules, now: Any, log: Any,
+    stories: int, steps: int, template: tuple[str, Any], databases: Databases, house: HouseRules, now: Any, log: Any,
 ) -> None:
     """The short run tells the same stories each time; the long one tells new ones."""
-    path, cast_ = template
+    name, cast_ = template
     story = type("Story", (Story,), {
-        "folder": tmp_path, "template": path, "cast_": cast_, "house": house, "start": now})
+        "databases": databases, "template": name, "cast_": cast_, "house": house, "start": now})
     run_state_machine_as_test(story, settings=settings(
         max_examples=stories, stateful_step_count=steps, deadline=None, derandomize=stories < 100, database=None,
         suppress_health_check=list(HealthCheck), phases=[Phase.generate] if stories > 99 else list(Phase)))

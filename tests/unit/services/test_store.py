@@ -12,7 +12,7 @@ from webapp.domain.operation import OperationKind
 from webapp.domain.workspace import Phase
 from webapp.errors import NotFound
 from webapp.services import events, keys, operations, workspaces
-from webapp.store.doorbell import Doorbell
+from webapp.store.doorbell import open_doorbell
 from webapp.store.tables import Base, Event, Intent, PortClaim
 
 SOON = 1.0      # seconds; a ring that comes ends the wait within a poll
@@ -20,7 +20,7 @@ SOON = 1.0      # seconds; a ring that comes ends the wait within a poll
 
 @pytest.fixture
 def doorbell(store):
-    doorbell = Doorbell(store.sqlite_path)
+    doorbell = open_doorbell(store)
     yield doorbell
     doorbell.close()
 
