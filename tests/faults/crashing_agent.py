@@ -8,8 +8,8 @@ A file named `order` in BERTH_TEST_ORDERS (a folder) says what to do with the ca
 
 Every call that changes something on the engine, and the look at the cards inside, is noted in the folder's file
 `calls`, a line each, before it is made. A file `clock` there says by how many seconds the agent's clock is ahead.
-BERTH_TEST_CHANGE_SECONDS shortens the time that the adapter gives to such a call, BERTH_TEST_LOOK_SECONDS the time
-between two looks at the cards.
+BERTH_TEST_CHANGE_SECONDS shortens the time that the adapter gives to such a call, BERTH_TEST_LOOK_SECONDS that between
+two looks at the cards, and BERTH_TEST_ALIVE_SECONDS that between two signs of life.
 """
 
 from __future__ import annotations
@@ -20,10 +20,13 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
+
+from sqlalchemy.orm import Session
 
 from webapp import agent, logs
 from webapp.agent import context, inventory
@@ -31,10 +34,16 @@ from webapp.engines import docker as docker_adapter
 from webapp.engines import open_engine
 from webapp.gpus.query import LIST
 from webapp.settings import load_settings
+from webapp.store.session import Store
 
 CHANGES = frozenset({"ensure_image", "create", "put", "start", "stop", "commit", "remove", "remove_volume",
                      "remove_image"})
 KILLED = 137
+SHORTENED = (
+    ("BERTH_TEST_CHANGE_SECONDS", docker_adapter, "CHANGE_SECONDS"),
+    ("BERTH_TEST_LOOK_SECONDS", inventory, "EVERY_SECONDS"),
+    ("BERTH_TEST_ALIVE_SECONDS", agent, "ALIVE_SECONDS"),
+)
 
 
 class BreakableEngine:
@@ -57,7 +66,8 @@ class BreakableEngine:
             if side == "before":
                 os._exit(KILLED)
             if side == "pause":
-                os.kill(os.getpid(), signal.SIGSTOP)
+                with _writing:      # sent to this very thread, or it would run on for a moment and into the call
+                    signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
             if side == "during":
                 threading.Thread(target=_die_soon, daemon=True).start()
             try:
@@ -91,6 +101,18 @@ def _die_soon() -> None:
     os._exit(KILLED)
 
 
+_writing = threading.Lock()     # SQLite has one writer; one that stood still in the middle would keep out everybody
+
+
+@contextmanager
+def _write(store: Store) -> Iterator[Session]:
+    with _writing, _plain_write(store) as session:
+        yield session
+
+
+_plain_write = Store.write
+
+
 class _SetClock(datetime):
     """The agent's idea of the time of day; how long something took it asks of another clock."""
 
@@ -108,13 +130,13 @@ class _SetClock(datetime):
 def main() -> None:
     settings = load_settings()
     logs.configure(settings.log_level, settings.log_format, process="agent")
-    if "BERTH_TEST_CHANGE_SECONDS" in os.environ:
-        docker_adapter.CHANGE_SECONDS = float(os.environ["BERTH_TEST_CHANGE_SECONDS"])
-    if "BERTH_TEST_LOOK_SECONDS" in os.environ:
-        inventory.EVERY_SECONDS = float(os.environ["BERTH_TEST_LOOK_SECONDS"])
+    for variable, module, constant in SHORTENED:
+        if variable in os.environ:
+            setattr(module, constant, float(os.environ[variable]))
     orders = Path(os.environ["BERTH_TEST_ORDERS"])
     _SetClock.folder = orders
     context.datetime = _SetClock    # type: ignore[misc]
+    Store.write = _write            # type: ignore[method-assign,assignment]
 
     def opener(url: str, **named: str) -> Any:
         return BreakableEngine(open_engine(url, **named), orders)

@@ -17,7 +17,7 @@ from faults.workspace import Workspace
 from webapp.domain.workspace import Phase
 from webapp.store.tables import Image
 
-LOOK_SECONDS = 0.5      # between two looks at cards, where there are some
+OFTEN_SECONDS = 0.5     # between two looks at cards, and between two signs of life
 
 
 @dataclass
@@ -53,7 +53,8 @@ class Scene:
         written.rename(self.orders / "clock")
 
     def start_agent(self) -> None:
-        self.house.start_agent(entry=agents.CRASHING, orders=str(self.orders), look_seconds=str(LOOK_SECONDS))
+        often = str(OFTEN_SECONDS)
+        self.house.start_agent(entry=agents.CRASHING, orders=str(self.orders), look_seconds=often, alive_seconds=often)
 
     def prepare(self) -> None:
         """A living agent that has no orders."""
