@@ -177,15 +177,19 @@ class TestLostRace:
         workspace = launch(alice, gpus="2")
         assert held(workspace) == [card(2), card(3)] == workspace.gpu_uuids
 
-    def test_takes_those_of_another_host_and_its_ports(self, launch, alice, rack, see, second_host, held, stale, store):
-        see(Rack(1, first=10), second_host)
-        launch(alice, "faster", gpus="4")
+    def test_takes_those_of_another_host_and_its_ports(
+        self, launch, alice, rack, see, second_host, held, stale, store, cast,
+    ):
+        elsewhere = Rack(4, first=10)
+        see(elsewhere, second_host)
+        faster = launch(alice, "faster", gpus="4")      # on the host that the stale look chooses too
         stale(1)
-        workspace = launch(alice, gpus="1")
-        assert (workspace.host_id, held(workspace)) == (second_host, [card(10)])
+        workspace = launch(alice, gpus="4")
+        assert {faster.host_id, workspace.host_id} == {cast.host_id, second_host}
+        assert {*held(faster), *held(workspace)} == {*rack.uuids, *elsewhere.uuids}
         with store.read() as session:
             ports = session.scalars(select(PortClaim.host_id).where(PortClaim.workspace_id == workspace.id)).all()
-        assert ports == [second_host] * 2
+        assert ports == [workspace.host_id] * 2
 
     def test_what_was_lost_is_not_tried_again(self, launch, alice, rack, held, stale):
         launch(alice, "faster", gpus="1")
