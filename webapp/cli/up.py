@@ -18,6 +18,8 @@ from webapp.cli.house import ACTOR, now
 from webapp.cli.steps import Steps
 from webapp.services import hosts, images
 from webapp.settings import Settings, load_secret_key, load_settings
+from webapp.simulation import state as simulation
+from webapp.simulation.install import state_file_in
 from webapp.store.migrate import upgrade
 from webapp.store.session import Store
 
@@ -51,6 +53,7 @@ def start(*, furnish: Furnish | None = None) -> None:
         _seed(store, settings)
         if furnish:
             furnish(store)
+    _check_simulation(settings)
     _prepare_image(store, settings, steps)
     store.close()
     plan = _plan(settings, steps)
@@ -62,6 +65,12 @@ def _seed(store: Store, settings: Settings) -> None:
     with store.write() as session:
         images.seed(session, now=now())
         hosts.ensure_local(session, name=socket.gethostname(), engine_url=settings.engine_url, now=now())
+
+
+def _check_simulation(settings: Settings) -> None:
+    """Raises NoSimulation, SimulationUnreadable: better now than an agent that ends again and again."""
+    if settings.simulated_gpus != "no":
+        simulation.read(state_file_in(settings.state_dir))
 
 
 def _prepare_image(store: Store, settings: Settings, steps: Steps) -> None:

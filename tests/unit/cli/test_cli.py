@@ -205,6 +205,12 @@ def test_second_up_is_refused_and_names_the_first(berth: Berth, state: Path) -> 
     os.close(descriptor)
 
 
+def test_up_says_at_once_that_the_simulated_host_is_missing(berth: Berth, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BERTH_SIMULATED_GPUS", "requested")
+    done = berth("up")
+    assert done.code == 3 and "berth simulate init" in done.err, done
+
+
 def test_lock_of_a_killed_up_is_free(state: Path) -> None:
     load_settings()
     (state / "up.lock").write_text("999999\n")
