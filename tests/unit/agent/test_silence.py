@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
+from agent.rack import card
 from agent.stage import Stage, check_at_rest
 from webapp.agent import operations as carrying
 from webapp.agent.desk import Desk, Stale
 from webapp.agent.reconciler import SILENT_PASS_SECONDS
 from webapp.domain.operation import OperationKind, OperationState
 from webapp.domain.workspace import Health, Phase
-from webapp.errors import EngineRejected, PortTaken
+from webapp.errors import EngineRejected, EngineUnreachable, NoCapacity, PortTaken
 from webapp.services import observations, operations
 from webapp.store.tables import AgentState, Host, Workspace
 
@@ -108,6 +109,79 @@ class TestSilentEngine:
         stage.engine.fail_next("list", EngineRejected(host="gpu1", detail="internal error"))
         assert stage.loop.one_pass() == SILENT_PASS_SECONDS
         assert stage.row(workspace).phase == Phase.RUNNING
+
+
+class TestCards:
+    """What is silent may run: its cards are kept whatever people ask, and free when it was seen down (36, 37)."""
+
+    @pytest.fixture
+    def workspace(self, stage: Stage) -> Workspace:
+        stage.add_cards(2)
+        workspace = stage.running(gpus="1")
+        stage.engine.down = True
+        stage.live(5)
+        return workspace
+
+    @pytest.mark.parametrize(("wish", "phase"), [(Stage.stop, Phase.STOPPED), (Stage.remove, Phase.REMOVED)])
+    def test_wish_frees_nothing_before_the_engine_answers(
+        self, stage: Stage, workspace: Workspace, wish: Any, phase: Phase,
+    ) -> None:
+        wish(stage, workspace)
+        stage.live(120)
+        assert stage.cards(workspace) == [card(0)]
+        assert stage.containers()[0].is_up
+        stage.engine.down = False
+        stage.live(6)
+        assert (stage.row(workspace).phase, stage.cards(workspace)) == (phase, [])
+        check_at_rest(stage)
+
+    def test_new_agent_frees_nothing_either(self, stage: Stage, workspace: Workspace) -> None:
+        stage.stop(workspace)
+        stage.take_over()
+        stage.live(60)
+        assert stage.cards(workspace) == [card(0)]
+
+    @pytest.mark.parametrize("wish", [Stage.stop, Stage.remove])
+    @pytest.mark.parametrize("call", ["list", "inspect", "stop"])
+    def test_silence_in_the_middle_frees_nothing(self, stage: Stage, call: str, wish: Any) -> None:
+        stage.add_cards(2)
+        workspace = stage.running(gpus="1")
+        wish(stage, workspace)
+        for _ in range(3):
+            stage.engine.fail_next(call, EngineUnreachable(host="gpu1", detail="timed out"))
+        stage.loop.one_pass()
+        assert stage.cards(workspace) == [card(0)]
+        stage.live(30)
+        assert stage.cards(workspace) == []
+        check_at_rest(stage)
+
+    def test_its_cards_and_the_free_ones_of_the_host_are_not_offered(
+        self, stage: Stage, workspace: Workspace,
+    ) -> None:
+        with pytest.raises(NoCapacity) as caught:
+            stage.launch(name="other", gpus="1")
+        assert {why["code"] for why in caught.value.facts["why"]} == {"gpu_host_silent"}
+
+    def test_started_again_before_it_answers_it_runs_on_with_the_same_card(
+        self, stage: Stage, workspace: Workspace,
+    ) -> None:
+        stage.stop(workspace)
+        stage.live(10)
+        stage.start(workspace)
+        stage.engine.down = False
+        stage.forget_calls()
+        stage.live(6)
+        assert (stage.row(workspace).phase, stage.cards(workspace)) == (Phase.RUNNING, [card(0)])
+        assert not [deed for deed in stage.deeds() if deed.startswith(("stop", "start", "create"))]
+        check_at_rest(stage)
+
+    def test_back_again_with_the_container_down_it_is_freed(self, stage: Stage, workspace: Workspace) -> None:
+        stage.engine.end(stage.name(workspace), 143, by_hand=True)
+        stage.live(60)
+        assert stage.cards(workspace) == [card(0)]
+        stage.engine.down = False
+        stage.live(6)
+        assert (stage.row(workspace).phase, stage.cards(workspace)) == (Phase.STOPPED, [])
 
 
 class TestClock:
