@@ -246,7 +246,8 @@ class Story(RuleBasedStateMachine):
         self.databases.drop(self.story)
 
 
-@pytest.mark.parametrize(("stories", "steps"), [(8, 25), pytest.param(600, 60, marks=[pytest.mark.soak, pytest.mark.timeout(2400)])])
+@pytest.mark.parametrize(("stories", "steps"), [
+    (8, 25), pytest.param(600, 60, marks=[pytest.mark.soak, pytest.mark.timeout(2400)])])
 def test_any_story_ends_well(
     stories: int, steps: int, template: tuple[str, Any], databases: Databases, house: HouseRules, now: Any, log: Any,
 ) -> None:
