@@ -18,10 +18,11 @@ from faults.invariants import cards_held, check_at_rest, until_at_rest
 from faults.own_engine import OwnEngine, own_engine
 from faults.test_restarts import needs_root
 from faults.waiting import until
-from faults.workspace import Workspace
+from faults.workspace import Workspace, now
 from webapp.domain.workspace import Phase
 from webapp.errors import NoCapacity
 from webapp.simulation import presets
+from webapp.simulation.state import changed
 from webapp.store.tables import Image
 
 pytestmark = [pytest.mark.docker, needs_root]
@@ -103,3 +104,29 @@ def test_cards_stay_with_their_holders_while_the_engine_is_away(
     for workspace in (kept, to_stop, heir):
         workspace.until(Phase.REMOVED)
     check_at_rest(scene.house)
+
+
+def test_after_a_reboot_workspaces_with_cards_wait_for_the_driver_and_others_do_not(scene: Scene) -> None:
+    with_cards, without = scene.launch("with-cards", gpus="2"), scene.launch("without")
+    held, moment = with_cards.cards(), now()
+    scene.house.stop_agent()
+    scene.engine.kill()
+    with changed(scene.engine.toolkit.state_file) as simulation:
+        simulation.host.fault = "no-driver"
+    scene.engine.start()                        # a boot: nothing runs any more
+    scene.house.start_agent()
+
+    without.until_row(lambda row: row.phase == Phase.RUNNING and row.started_at is not None and row.started_at > moment)
+    waiting = with_cards.until_row(lambda row: row.phase == Phase.STARTING and row.reason is not None)
+    assert waiting.next_try_at is not None and with_cards.cards() == held
+    assert scene.house.host().gpu_trouble["code"] == "driver_not_loaded"
+    with changed(scene.engine.toolkit.state_file) as simulation:
+        simulation.host.fault = None
+
+    row = with_cards.until(Phase.RUNNING)
+    assert row.reason is None and with_cards.cards() == with_cards.cards_inside() == held
+    until_at_rest(scene.house)
+    for workspace in (with_cards, without):
+        workspace.remove()
+    for workspace in (with_cards, without):
+        workspace.until(Phase.REMOVED)
