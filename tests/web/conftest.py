@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from databases import Databases
 from flask import Flask
 from flask.testing import FlaskClient
 from werkzeug.test import TestResponse
@@ -83,10 +83,9 @@ class Browser:
 
 
 @pytest.fixture(scope="session")
-def seeded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Cast]:
-    """A database file with the cast; each test gets a copy."""
-    path = tmp_path_factory.mktemp("seed") / "berth.db"
-    store, cast = Store(f"sqlite:///{path}"), Cast()
+def seeded(databases: Databases) -> tuple[str, Cast]:
+    """Name of a database with the cast in it; each test gets a copy."""
+    store, cast = Store(databases.make("seeded")), Cast()
     Base.metadata.create_all(store.engine)
     house = Actor.house()
     with store.write() as db:
@@ -107,24 +106,26 @@ def seeded(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Cast]:
                                             target=None, read_only=True, roots=(), now=NOON).id
         db.add(AgentState(id=1, epoch=1, started_at=NOON, alive_at=NOON))
     store.close()
-    return path, cast
+    return "seeded", cast
 
 
 @pytest.fixture
-def cast(seeded: tuple[Path, Cast]) -> Cast:
+def cast(seeded: tuple[str, Cast]) -> Cast:
     return seeded[1]
 
 
 @pytest.fixture
-def settings(tmp_path: Path, seeded: tuple[Path, Cast]) -> Settings:
+def settings(tmp_path: Path, databases: Databases, seeded: tuple[str, Cast]) -> Iterator[Settings]:
     state = tmp_path / "state"
     state.mkdir(mode=0o750)
-    shutil.copy(seeded[0], state / "berth.db")
-    return load_settings({
-        "BERTH_STATE_DIR": str(state), "BERTH_URL": "http://localhost", "BERTH_LISTEN": "127.0.0.1:8000",
+    url = databases.make("web", like=seeded[0])
+    yield load_settings({
+        "BERTH_STATE_DIR": str(state), "BERTH_DATABASE_URL": url, "BERTH_URL": "http://localhost",
+        "BERTH_LISTEN": "127.0.0.1:8000",
         "BERTH_WORKSPACE_HOST": "127.0.0.1", "BERTH_INSTANCE": "test", "BERTH_MAX_CPUS": "16",
         "BERTH_MAX_MEMORY": "64GiB", "BERTH_DEFAULT_CPUS": "2", "BERTH_DEFAULT_MEMORY": "8GiB",
     })
+    databases.drop("web")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import JSON, DateTime, Dialect, MetaData
+from sqlalchemy import JSON, DateTime, Dialect, MetaData, String
 from sqlalchemy.orm import DeclarativeBase
 from sqlalchemy.types import TypeDecorator
 
@@ -35,6 +35,19 @@ class UtcDateTime(TypeDecorator[datetime]):
         return None if value is None else value.replace(tzinfo=UTC)
 
 
+class WithoutNul(TypeDecorator[str]):
+    """PostgreSQL's text has no place for NUL, which logs may hold, and addresses that somebody tries out."""
+
+    impl = String
+    cache_ok = True
+
+    def process_bind_param(self, value: str | None, dialect: Dialect) -> str | None:
+        return value and value.replace("\0", "\N{SUBSTITUTE}")
+
+
 class Base(DeclarativeBase):
     metadata = MetaData(naming_convention=NAMES)
-    type_annotation_map = {datetime: UtcDateTime, dict[str, Any]: JSON(none_as_null=True), list[str]: JSON()}
+    type_annotation_map = {
+        str: String().with_variant(WithoutNul(), "postgresql"), datetime: UtcDateTime,
+        dict[str, Any]: JSON(none_as_null=True), list[str]: JSON(),
+    }
