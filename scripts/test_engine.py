@@ -38,6 +38,7 @@ DEFAULT_SCRATCH = Path(os.environ.get("BERTH_TEST_SCRATCH", "/var/tmp/berth-test
 START_SECONDS = 60.0
 STOP_SECONDS = 30.0
 LONGEST_SOCKET_PATH = 107  # bytes, sun_path in unix(7)
+DOCKERD = os.environ.get("BERTH_TEST_DOCKERD", "dockerd")  # another engine's: see modern_engine.py
 
 
 class EngineDidNotStart(RuntimeError):
@@ -58,7 +59,7 @@ class TestEngine:
         stop(self.scratch)
 
 
-def start(scratch: Path = DEFAULT_SCRATCH, *, dockerd: str = "dockerd") -> TestEngine:
+def start(scratch: Path = DEFAULT_SCRATCH, *, dockerd: str = DOCKERD) -> TestEngine:
     """The engine under `scratch`, started if none answers there.
 
     Raises: EngineDidNotStart.
@@ -168,6 +169,7 @@ def _prepare(scratch: Path) -> None:
                 "bridge": bridge,
                 "default-address-pools": [{"base": str(subnet.supernet(new_prefix=16)), "size": 24}],
                 "log-level": "warn",
+                "features": {"cdi": True},  # as 28 has it by default; 20.10 knows nothing of it
             },
             indent=1,
         )

@@ -48,7 +48,7 @@ class OwnEngine:
         """As a machine that boots: whatever an earlier one left running is ended first."""
         self._forget_bridge()
         self._script("start")
-        self._command = Path(f"/proc/{self.pid}/cmdline").read_text().rstrip("\0").split("\0")
+        self._command = [private.DOCKERD, *Path(f"/proc/{self.pid}/cmdline").read_text().rstrip("\0").split("\0")[1:]]
 
     def start_again(self) -> None:
         """As a supervisor does it: on top of what still runs."""

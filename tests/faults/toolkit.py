@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from webapp.simulation import install, state, toolkit
+
+# A modern engine (scripts/modern_engine.py) has a root file system with a Python of its own.
+PYTHON = "/usr/bin/python3" if "BERTH_TEST_DOCKERD" in os.environ else sys.executable
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,22 @@ class Toolkit:
     def set_up(self, simulation: state.Simulation) -> None:
         """Before its engine starts: Docker looks for the hook once."""
         state.create(self.state_file, simulation)
-        install.install_toolkit(self.scratch / "bin", self.state_file, self.log)
+        self._install(self.state_file)
+
+    def set_up_cdi(self, simulation: state.Simulation) -> None:
+        """Of an engine whose /etc/cdi is `scratch`/cdi, at any time. Its PATH has no hook, so it has no other way."""
+        state.create(self.state_file, simulation, replace=True)
+        self.show_by_cdi()
+
+    def show_by_cdi(self) -> None:
+        hook = install.install_toolkit(self.scratch / "hook", self.state_file, self.log, python=PYTHON)
+        install.install_cdi(self.scratch / "cdi", self.state_file, hook)
+
+    def forget_cdi(self) -> None:
+        (self.scratch / "cdi" / install.CDI_NAME).unlink()
+
+    def _install(self, state_file: Path) -> None:
+        install.install_toolkit(self.scratch / "bin", state_file, self.log, python=PYTHON)
 
     @property
     def uuids(self) -> list[str]:
@@ -54,11 +74,11 @@ class Toolkit:
         simulation = state.read(self.state_file)
         simulation.cards = [card for card in simulation.cards if card.uuid != uuid]
         state.create(short, simulation, replace=True)
-        install.install_toolkit(self.scratch / "bin", short, self.log)
+        self._install(short)
         try:
             yield
         finally:
-            install.install_toolkit(self.scratch / "bin", self.state_file, self.log)
+            self._install(self.state_file)
 
     @contextmanager
     def fault(self, uuid: str, name: str) -> Iterator[None]:

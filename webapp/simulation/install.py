@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import shlex
 import sys
@@ -11,14 +12,15 @@ import zipfile
 from pathlib import Path
 
 from webapp.domain.container import FolderMount
-from webapp.simulation import nvidia_smi, toolkit
-from webapp.simulation.nvidia_smi.reading import CONTAINER_STATE
+from webapp.simulation import nvidia_smi, state, toolkit
+from webapp.simulation.nvidia_smi.reading import CONTAINER_STATE, MOUNTED_CARDS
 
 CONTAINER_PROGRAM = "/usr/bin/nvidia-smi"       # where the real toolkit puts the real one
 STATE_NAME = Path(CONTAINER_STATE).name         # of the state file in its folder
 STATE_FOLDER = "simulation"     # below Berth's state folder: containers of a demo see it, and must see no other file
 HOST_FOLDER = "simulated-host"  # beside it: nvidia-smi as the agent runs it
 PROGRAM_NAME = "nvidia-smi"
+CDI_NAME = "nvidia.json"
 
 _MAIN = "import sys\nfrom nvidia_smi.program import main\nsys.exit(main(sys.argv[1:]))\n"
 _LONG_AGO = (1980, 1, 1, 0, 0, 0)               # the least that a zip file can say: the same bytes on every day
@@ -54,16 +56,33 @@ def install_host(folder: Path, state_file: Path) -> Path:
     return _place(folder / PROGRAM_NAME, _wrapper(program, "--simulated-state", state_file))
 
 
-def install_toolkit(bin_folder: Path, state_file: Path, log_file: Path) -> Path:
+def install_toolkit(bin_folder: Path, state_file: Path, log_file: Path, *, python: str = sys.executable) -> Path:
     """`bin_folder`/nvidia-container-runtime-hook. A dockerd that has the folder on its PATH when it starts takes device
     requests for GPUs from then on.
 
-    `log_file` gets a line for each container: toolkit.handed_out reads them.
+    Args:  log_file: gets a line for each container; toolkit.handed_out reads them.   python: as that dockerd finds it.
     """
     bin_folder.mkdir(parents=True, exist_ok=True)
     program = _place(bin_folder / f".{PROGRAM_NAME}.pyz", program_bytes())
     return _place(bin_folder / toolkit.HOOK_NAME, _wrapper(
-        Path(toolkit.__file__), "--state", state_file, "--log", log_file, "--program", program))
+        Path(toolkit.__file__), "--state", state_file, "--log", log_file, "--program", program, python=python))
+
+
+def install_cdi(folder: Path, state_file: Path, hook: Path) -> Path:
+    """`folder`/CDI_NAME: an engine whose /etc/cdi it is knows the cards of `state_file` as nvidia.com/gpu=UUID.
+
+    `hook`: of install_toolkit; it need not be on the engine's PATH. As with the real file, which `nvidia-ctk` writes, a
+    container's environment says `void`, and each card brings its device file.
+    """
+    cards = state.read(state_file).cards
+    named = {"all": [card.uuid for card in cards]}
+    named |= {uuid: [uuid] for card in cards for uuid in (card.uuid, *(part.uuid for part in card.slices))}
+    edits = {"env": ["NVIDIA_VISIBLE_DEVICES=void", f"{MOUNTED_CARDS}=all"],    # all that the hook wrote into it
+             "hooks": [{"hookName": "createRuntime", "path": str(hook), "args": [hook.name, "prestart"]}]}
+    devices = [{"name": name, "containerEdits": {"deviceNodes": [_device(uuid) for uuid in uuids]}}
+               for name, uuids in named.items()]
+    content = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "containerEdits": edits, "devices": devices}
+    return _place(folder / CDI_NAME, json.dumps(content, indent=1).encode())
 
 
 def container_mounts(state_file: Path) -> tuple[FolderMount, FolderMount]:
@@ -77,9 +96,13 @@ def container_mounts(state_file: Path) -> tuple[FolderMount, FolderMount]:
             FolderMount(str(program), CONTAINER_PROGRAM, read_only=True))
 
 
-def _wrapper(program: Path, *arguments: str | Path) -> bytes:
+def _device(uuid: str) -> dict[str, str]:
+    return {"path": f"{toolkit.DEVICES}{uuid}", "hostPath": os.devnull}
+
+
+def _wrapper(program: Path, *arguments: str | Path, python: str = sys.executable) -> bytes:
     """-I -S: neither the environment of whoever runs it nor installed packages change what it does."""
-    words = [sys.executable, "-I", "-S", str(program.resolve()), *(str(word) for word in arguments)]
+    words = [python, "-I", "-S", str(program.resolve()), *(str(word) for word in arguments)]
     return f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n'.encode()
 
 

@@ -7,6 +7,9 @@ the part of the state file that is about those cards into the container's root f
 the log is the truth about what each container got. What it wrote stays as it was then; loads put on a card later do
 not show inside.
 
+By CDI an engine asks nobody: it does what a file says of the device (install.install_cdi), and that names this hook,
+which then finds the cards by their device files.
+
     nvidia-container-runtime-hook prestart < OCI state
 """
 
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
 HOOK_NAME = "nvidia-container-runtime-hook"     # moby registers its nvidia driver when this is on dockerd's PATH
 _PROGRAM, _STATE = "usr/bin/nvidia-smi", "usr/lib/simulated-gpus/state.json"
 _NOTHING = ("", "void", "none")
+DEVICES = "/dev/simulated-gpus/"        # by CDI a container has a file there for each of its cards
 _DRIVER_FAULTS = {
     "no-driver": "initialization error: nvml error: driver not loaded",
     "mismatch": "initialization error: nvml error: driver/library version mismatch",
@@ -47,7 +51,7 @@ def main(arguments: Sequence[str]) -> int:
     with open(os.path.join(container["bundle"], "config.json"), encoding="utf-8") as file:
         config = json.load(file)
     environment = dict(line.partition("=")[::2] for line in config["process"]["env"])   # of two, the last one counts
-    asked = environment.get("NVIDIA_VISIBLE_DEVICES", "")
+    asked = ",".join(_by_cdi(config)) or environment.get("NVIDIA_VISIBLE_DEVICES", "")
     line = {"container": container["id"], "visible": asked,
             "capabilities": environment.get("NVIDIA_DRIVER_CAPABILITIES", ""), "at": time.time(), "error": None}
     try:
@@ -99,6 +103,12 @@ def _give(options: Mapping[str, str], asked: str, root: str) -> None:
     with open(options["--program"], "rb") as file:
         _write(root, _PROGRAM, file.read(), 0o755)
     _write(root, _STATE, json.dumps(state).encode(), 0o644)
+
+
+def _by_cdi(config: Mapping[str, Any]) -> list[str]:
+    """UUIDs. Not by the environment: it says `void` then, and a person may add to it."""
+    paths = [str(device["path"]) for device in (config.get("linux") or {}).get("devices") or []]
+    return [path.removeprefix(DEVICES) for path in paths if path.startswith(DEVICES)]
 
 
 def _cards(cards: list[dict[str, Any]], asked: str) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -9,10 +10,11 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 from unit.simulation.conftest import SimulatedHost
 
 from webapp.domain.container import FolderMount
-from webapp.simulation import install, presets
+from webapp.simulation import install, presets, toolkit
 
 DEADLINE_SECONDS = 10.0
 
@@ -47,6 +49,20 @@ def test_one_file_runs_by_itself_without_berth(host: SimulatedHost, tmp_path: Pa
     done = subprocess.run([sys.executable, "-I", "-S", program, "--query-gpu=colour", "--format=csv"], env=environment,
                           cwd="/", capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (2, "")
+
+
+@pytest.mark.parametrize("host", ["mig"], indirect=True)
+def test_cdi_file_names_cards_and_slices_and_each_brings_its_own_device(host: SimulatedHost, tmp_path: Path) -> None:
+    hook = tmp_path / "bin" / "hook"
+    content = json.loads(install.install_cdi(tmp_path / "cdi", host.path, hook).read_text())
+    slices = [part.uuid for card in host.cards for part in card.slices]
+    brought = {device["name"]: [node["path"] for node in device["containerEdits"]["deviceNodes"]]
+               for device in content["devices"]}
+    assert slices and content["kind"] == "nvidia.com/gpu"
+    assert brought.pop("all") == [f"{toolkit.DEVICES}{uuid}" for uuid in host.uuids]
+    assert brought == {uuid: [f"{toolkit.DEVICES}{uuid}"] for uuid in (*host.uuids, *slices)}
+    assert "NVIDIA_VISIBLE_DEVICES=void" in content["containerEdits"]["env"]
+    assert [one["path"] for one in content["containerEdits"]["hooks"]] == [str(hook)]
 
 
 def test_stream_shows_a_load_that_is_put_on_meanwhile(host: SimulatedHost, tmp_path: Path) -> None:

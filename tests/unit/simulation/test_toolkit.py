@@ -6,7 +6,7 @@ import io
 import json
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -32,12 +32,13 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def hook(host: SimulatedHost, root: Path, log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Hook:
-    """hook("NVIDIA_VISIBLE_DEVICES=…", …) → exit code, run as runc runs it."""
+    """hook("NVIDIA_VISIBLE_DEVICES=…", …) → exit code, run as runc runs it. `devices`: files below /dev."""
     program = install.install_program(tmp_path / "program")
 
-    def run(*environment: str, phase: str = "prestart") -> int:
+    def run(*environment: str, phase: str = "prestart", devices: Sequence[str] = ()) -> int:
         (root.parent / "config.json").write_text(json.dumps(
-            {"process": {"env": list(environment)}, "root": {"path": str(root)}}))
+            {"process": {"env": list(environment)}, "root": {"path": str(root)},
+             "linux": {"devices": [{"path": path} for path in devices]}}))
         monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps({"id": "c0ffee", "bundle": str(root.parent)})))
         return toolkit.main(["--state", str(host.path), "--log", str(log), "--program", str(program), phase])
     return run
@@ -146,6 +147,18 @@ def test_link_in_the_place_of_the_program_is_replaced_not_followed(hook: Hook, r
 def test_other_phases_do_nothing(hook: Hook, log: Path) -> None:
     assert hook("NVIDIA_VISIBLE_DEVICES=all", phase="poststop") == 0
     assert not log.exists()
+
+
+def test_by_cdi_the_device_files_say_it_and_not_the_environment(
+    hook: Hook, host: SimulatedHost, root: Path, log: Path,
+) -> None:
+    mine = [host.uuids[2], host.uuids[1]]
+    devices = ["/dev/fuse", *(f"{toolkit.DEVICES}{uuid}" for uuid in mine)]
+    assert hook("NVIDIA_VISIBLE_DEVICES=all", "NVIDIA_VISIBLE_DEVICES=void", devices=devices) == 0
+    assert hook(f"NVIDIA_VISIBLE_DEVICES={host.uuids[0]}", devices=devices) == 0
+    assert [line["visible"] for line in toolkit.handed_out(log)] == [",".join(mine)] * 2
+    state = json.loads((root / "usr/lib/simulated-gpus/state.json").read_text())
+    assert [card["uuid"] for card in state["cards"]] == [host.uuids[1], host.uuids[2]]
 
 
 def test_installed_hook_is_what_dockerd_looks_for(host: SimulatedHost, tmp_path: Path, log: Path) -> None:
