@@ -1,4 +1,4 @@
-"""Processes that want the same cards at the same moment, on the real services and a real SQLite file."""
+"""Processes that want the same cards at the same moment, on the real services and a real database."""
 
 from __future__ import annotations
 

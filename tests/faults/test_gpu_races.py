@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 import races
+from databases import Databases
 from races import Ground, Wish
 
 from webapp.domain.actor import Actor
@@ -23,8 +23,8 @@ NOW = datetime(2026, 11, 3, 9, 0, tzinfo=UTC)
 
 
 @pytest.fixture
-def ground(tmp_path: Path) -> Ground:
-    store, house = Store(f"sqlite:///{tmp_path}/berth.db"), Actor.house()
+def ground(databases: Databases) -> Iterator[Ground]:
+    store, house = Store(databases.make("races")), Actor.house()
     upgrade(store)
     with store.write() as session:
         owner = people.create_member(session, house, username="alice", display_name="Alice",
@@ -37,7 +37,9 @@ def ground(tmp_path: Path) -> Ground:
         rules = HouseRules(ports=PortRange(20000, 20999), default_cpu_millis=2000, max_cpu_millis=8000,
                            default_memory_bytes=8 * GIB, max_memory_bytes=32 * GIB)
     store.close()
-    return Ground(str(store.url), Actor(owner.id, is_admin=False), host.id, image.id, rules, epoch, NOW)
+    yield Ground(databases.url("races"), Actor(owner.id, is_admin=False), host.id, image.id, rules, epoch, NOW)
+    databases.drop("races")
+    databases.drop("races")
 
 
 def test_last_card_has_one_winner_in_a_thousand_rounds(ground: Ground) -> None:
