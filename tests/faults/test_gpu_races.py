@@ -39,7 +39,6 @@ def ground(databases: Databases) -> Iterator[Ground]:
     store.close()
     yield Ground(databases.url("races"), Actor(owner.id, is_admin=False), host.id, image.id, rules, epoch, NOW)
     databases.drop("races")
-    databases.drop("races")
 
 
 def test_last_card_has_one_winner_in_a_thousand_rounds(ground: Ground) -> None:
