@@ -26,6 +26,7 @@ from hypothesis.stateful import (
 from agent.faults import Crash, MomentousEngine, MomentousStore, Moments, die
 from agent.rack import card
 from agent.stage import HOST, Stage, check, check_at_rest, make_fast, trespassing
+from webapp.domain.container import ContainerState
 from webapp.domain.house import HouseRules
 from webapp.domain.workspace import Desired, Service
 from webapp.engines.fake_state import FakeContainer
@@ -79,12 +80,21 @@ def card_falls_off_or_comes_back(number: int, is_seen: bool) -> Trouble:
     return fall
 
 
+def pauses_or_wakes_by_hand(number: int) -> Trouble:
+    def pause(stage: Stage) -> None:
+        up = [one for one in stage.machine.containers.values() if one.is_up]
+        for container in up[number % len(up):][:1] if up else []:
+            is_paused = container.state is ContainerState.PAUSED
+            container.state = ContainerState.RUNNING if is_paused else ContainerState.PAUSED
+    return pause
+
+
 calls = st.sampled_from(["create", "start", "put", "stop", "remove", "commit", "list", "inspect", "exec"])
 troubles = st.one_of(
     st.builds(lost_answer, calls, st.booleans()), st.builds(toolkit_refuses), st.builds(engine_goes_or_comes),
     st.builds(engine_restarts, st.booleans()), st.builds(stranger_listens, which),
     st.builds(service_sleeps_or_wakes, st.sampled_from(list(Service))),
-    st.builds(card_falls_off_or_comes_back, which, st.booleans()))
+    st.builds(card_falls_off_or_comes_back, which, st.booleans()), st.builds(pauses_or_wakes_by_hand, which))
 wishes = st.sampled_from([Stage.start, Stage.stop, Stage.start, Stage.stop, Stage.start, Stage.stop, Stage.remove])
 
 
@@ -235,6 +245,9 @@ class Story(RuleBasedStateMachine):
         self._heal()
         stage.engine.taken_ports.clear()
         stage.rack.gone.clear()
+        for container in stage.machine.containers.values():
+            if container.state is ContainerState.PAUSED:
+                container.state = ContainerState.RUNNING
         stage.look_at_cards()
         stage.live(100)
         check_at_rest(stage)
