@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -11,6 +12,8 @@ from sqlalchemy.orm import Session
 from agent.stage import LOOKS
 from webapp.engines.fake import FakeEngine
 from webapp.store.session import Store
+
+LONGEST_WAIT = 60.0     # seconds; only a dead-lock takes as long
 
 
 class Crash(BaseException):
@@ -37,6 +40,36 @@ class Moments:
 
 def die() -> None:
     raise Crash
+
+
+class HeldUp:
+    """Work that can be held up in its middle, by `pause` called from it. One of the two threads runs at a time."""
+
+    def __init__(self, work: Callable[[Callable[[], None]], object]) -> None:
+        self._paused, self._go, self._failure = threading.Event(), threading.Event(), list[BaseException]()
+        self._thread = threading.Thread(target=self._run, args=(work,), daemon=True)
+        self._thread.start()
+        self._paused.wait(LONGEST_WAIT)
+
+    def let_go(self) -> None:
+        """It goes on to its end; its failure is the caller's. Asked twice: nothing new."""
+        self._go.set()
+        self._thread.join(LONGEST_WAIT)
+        assert not self._thread.is_alive()
+        for failure in self._failure:
+            raise failure
+
+    def _pause(self) -> None:
+        self._paused.set()
+        self._go.wait(LONGEST_WAIT)
+
+    def _run(self, work: Callable[[Callable[[], None]], object]) -> None:
+        try:
+            work(self._pause)
+        except BaseException as failure:
+            self._failure.append(failure)
+        finally:
+            self._paused.set()
 
 
 class MomentousEngine:

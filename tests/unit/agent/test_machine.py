@@ -23,7 +23,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from agent.faults import Crash, MomentousEngine, MomentousStore, Moments, die
+from agent.faults import Crash, HeldUp, MomentousEngine, MomentousStore, Moments, die
 from agent.rack import card
 from agent.stage import HOST, Stage, check, check_at_rest, make_fast, trespassing
 from webapp.domain.container import ContainerState
@@ -184,6 +184,20 @@ class Story(RuleBasedStateMachine):
             return
         self.strays = trespassing(self.stage)
         self.stage.loop, self.stage.context = self.newest
+        self.stage.clock.sleep(6)
+        self.one_pass()
+
+    @rule(at=moment, newer_at=moment, which=which, wishes=st.tuples(wishes, wishes))
+    def two_agents_take_turns(self, at: int, newer_at: int, which: int, wishes: Any) -> None:
+        """The older one is held up, and goes on while the newer one is."""
+        self.wish(which, wishes[0])
+        older = HeldUp(lambda pause: self._pass_with(Moments(at, pause)))
+        self.wish(which, wishes[1])
+        newer = Moments(newer_at, older.let_go)
+        self._pass_with(newer)
+        older.let_go()
+        self.strays = trespassing(self.stage)
+        self.stage.take_over()
         self.stage.clock.sleep(6)
         self.one_pass()
 
