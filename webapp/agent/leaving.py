@@ -82,7 +82,7 @@ def _inspected(desk: Desk) -> tuple[Container, ...]:
     """Its containers, newest first, each as an inspect shows it now.
 
     The list may lag behind, and of a container whose start is under way it shows what was before; an inspect waits for
-    the end of that start (moby: both take the container's lock, the list does not).
+    the end of that start (measured on 20.10: `created` after 65 ms, and `running` when the start was answered).
     """
     names = [container.id for container in desk.containers()]
     if desk.wanted.container_id is not None:
