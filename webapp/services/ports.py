@@ -15,8 +15,8 @@ from webapp.domain.actor import Actor
 from webapp.domain.ports import PortRange
 from webapp.domain.workspace import Service
 from webapp.errors import NoFreePort
-from webapp.services import events
-from webapp.store.tables import PortClaim, PortHistory
+from webapp.services import events, locks
+from webapp.store.tables import PortClaim, PortHistory, Workspace
 
 
 def claim(
@@ -44,6 +44,7 @@ def replace(
 
     Raises:  NoFreePort: there is no other; the caller's transaction is to be rolled back.
     """
+    session.get(Workspace, workspace_id, with_for_update=locks.ROW)     # a removal gives its ports back
     held = session.scalar(select(PortClaim).where(
         PortClaim.workspace_id == workspace_id, PortClaim.service == service))
     if held is not None and held.port != taken:

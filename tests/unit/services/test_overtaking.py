@@ -224,6 +224,11 @@ class TestWishes:
         found = row(Workspace, workspace.id)
         assert (found.generation, found.desired) == (3, Desired.REMOVED)
 
+    def test_bell_keeps_nobody_waiting(self, overtake, launch, alice, bob, now):
+        one, other = launch(alice), launch(bob)
+        assert not overtake(lambda s: workspaces.stop(s, alice, one.id, now=now),
+                            lambda s: workspaces.stop(s, bob, other.id, now=now)).waited
+
     def test_name_is_used_once(self, overtake, cast, alice, house, now):
         def launching(session) -> Workspace:
             return workspaces.launch(session, alice, LaunchRequest("run-1", cast.image_id), house=house, now=now)
