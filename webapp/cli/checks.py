@@ -17,7 +17,7 @@ from webapp.engines.findings import Finding
 from webapp.errors import AppError, EngineError
 from webapp.settings import Settings, load_secret_key
 from webapp.store.reads import house as reads
-from webapp.store.schema import check_current
+from webapp.store.schema import DatabaseBehind, check_current
 from webapp.store.session import Store
 
 MANUAL = "see “Network” in the README"
@@ -93,8 +93,9 @@ def _database(store: Store) -> Check:
     try:
         check_current(store)
     except AppError as error:
-        return Check("database", False, str(error), "berth migrate")
-    return Check("database", True, f"{store.sqlite_path} is current")
+        return Check("database", False, str(error), "berth migrate" if isinstance(error, DatabaseBehind) else
+                     "as it says")
+    return Check("database", True, f"{store.product()}, {store.place} is current")
 
 
 def _agent(store: Store) -> Check:

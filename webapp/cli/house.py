@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 from webapp.cli.failure import NoSuch, StateUnusable
 from webapp.domain.actor import Actor
 from webapp.settings import Settings, load_settings
-from webapp.store.schema import check_current
+from webapp.store.schema import check_current, unreachable
 from webapp.store.session import Store
 
 ACTOR = Actor.house()   # whoever may run `berth` on the server may do anything here
@@ -30,7 +30,7 @@ class House:
 def open_house() -> Iterator[House]:
     """Settings, and the database when it fits this code.
 
-    Raises:  SettingsError, DatabaseBehind, DatabaseAhead, StateUnusable.
+    Raises:  SettingsError, DatabaseBehind, DatabaseAhead, DatabaseUnreachable, StateUnusable.
     """
     settings = load_settings()
     store = Store(settings.database_url)
@@ -38,7 +38,9 @@ def open_house() -> Iterator[House]:
         check_current(store)
         yield House(settings, store)
     except OperationalError as error:
-        raise StateUnusable(path=store.sqlite_path, why=error.orig) from error
+        if store.is_sqlite:
+            raise StateUnusable(path=store.place, why=error.orig) from error
+        raise unreachable(store, error) from error
     finally:
         store.close()
 

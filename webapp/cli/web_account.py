@@ -1,7 +1,8 @@
 """The account that the web process runs as when `berth up` was started by root.
 
 Web has no business with Docker or with other people's files, so it gets an account that owns nothing. The state folder
-is shared with that account's group, because SQLite needs to write beside its file; nobody else may look in.
+is shared with that account's group, because SQLite needs to write beside its file; nobody else may look in. A
+PostgreSQL has to let that account in as it does this one: by the password in the address.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from webapp.settings import Settings
+from webapp.store.session import Store
 
 NAME = "berth-web"
 # Set-gid: what web and agent make in it belongs to the group. Sticky: what root made in it cannot be swapped by web's
@@ -26,11 +28,12 @@ READ_MODE = 0o640
 PROBE_SECONDS = 60
 # In that account: can it load the application, and write the database?
 _PROBE = """
-import sys, sqlite3, webapp.cli.wsgi
-webapp.cli.wsgi.make_app()
-connection = sqlite3.connect(sys.argv[1], timeout=30)
-connection.execute("BEGIN IMMEDIATE")
-connection.rollback()
+from webapp.cli.wsgi import make_app
+from webapp.settings import load_settings
+from webapp.store.session import Store
+make_app()
+with Store(load_settings().database_url).write() as session:
+    session.connection()
 """
 
 
@@ -51,7 +54,7 @@ def prepare(settings: Settings) -> tuple[Account | None, str | None]:
     if account is None:
         return None, why
     _share(settings, account.gid)
-    why = _probe(settings, account)
+    why = _probe(account)
     return (None, why) if why else (account, None)
 
 
@@ -82,10 +85,11 @@ def _account() -> tuple[Account | None, str | None]:
 
 
 def _share(settings: Settings, gid: int) -> None:
-    database = Path(settings.database_url.removeprefix("sqlite:///"))
     _give(settings.state_dir, gid, FOLDER_MODE)
-    for path in (database, *(database.with_name(database.name + end) for end in ("-wal", "-shm"))):
-        _give(path, gid, DATABASE_MODE)
+    database = Store(settings.database_url).sqlite_path
+    if database is not None:
+        for path in (database, *(database.with_name(database.name + end) for end in ("-wal", "-shm"))):
+            _give(path, gid, DATABASE_MODE)
     for name in ("secret_key", "instance"):
         _give(settings.state_dir / name, gid, READ_MODE)
 
@@ -103,12 +107,11 @@ def _give(path: Path, gid: int, mode: int) -> None:
         os.close(descriptor)
 
 
-def _probe(settings: Settings, account: Account) -> str | None:
+def _probe(account: Account) -> str | None:
     """Why it does not work as that account; None = it does."""
-    database = settings.database_url.removeprefix("sqlite:///")
     try:
         probe = subprocess.run(
-            [sys.executable, "-c", _PROBE, database], user=account.uid, group=account.gid, extra_groups=[], cwd="/",
+            [sys.executable, "-c", _PROBE], user=account.uid, group=account.gid, extra_groups=[], cwd="/",
             env={**os.environ, "HOME": "/"}, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False)
     except (OSError, subprocess.SubprocessError) as error:
         return f"the account {NAME} cannot run {sys.executable}: {error}"

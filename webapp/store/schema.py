@@ -82,8 +82,11 @@ def reaching(store: Store) -> Iterator[None]:
     try:
         yield
     except OperationalError as error:
-        why = str(error.orig).strip().splitlines()[0].rstrip(".")
-        raise DatabaseUnreachable(database=store.place, why=why) from error
+        raise unreachable(store, error) from error
+
+
+def unreachable(store: Store, error: OperationalError) -> DatabaseUnreachable:
+    return DatabaseUnreachable(database=store.place, why=str(error.orig).strip().splitlines()[0].rstrip("."))
 
 
 def _current(store: Store) -> str | None:

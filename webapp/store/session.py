@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.engine.interfaces import DBAPIConnection
@@ -61,8 +62,14 @@ class Store:
         if self.is_sqlite:
             return str(self.sqlite_path)
         url, socket = self.url, self.url.query.get("host")
-        return str(URL.create("postgresql", url.username, host=url.host, port=url.port, database=url.database,
-                              query={"host": socket} if socket else {}))
+        return unquote(str(URL.create("postgresql", url.username, host=url.host, port=url.port, database=url.database,
+                                      query={"host": socket} if socket else {})))
+
+    def product(self) -> str:
+        """"PostgreSQL 15.18"; asks it, unless it was asked before."""
+        with self.engine.connect() as connection:
+            version = connection.dialect.server_version_info or ()
+        return f"{'SQLite' if self.is_sqlite else 'PostgreSQL'} {'.'.join(map(str, version))}"
 
     def close(self) -> None:
         self.engine.dispose()
