@@ -90,8 +90,8 @@ def databases(folder: Path) -> Iterator[Databases]:
 
 @contextmanager
 def a_server(name: str = "own") -> Iterator[Server]:
-    """A server of this test process alone, to be stopped at will."""
-    server = Server.create(f"{os.getpid()}-{name}")
+    """A server of this test process alone, to be killed at will: what was committed is there afterwards."""
+    server = Server.create(f"{os.getpid()}-{name}", synchronous_commit="on")
     try:
         yield server
     finally:

@@ -35,7 +35,8 @@ class Server:
         self.log = folder / "log"
 
     @classmethod
-    def create(cls, name: str) -> Server:
+    def create(cls, name: str, **options: str) -> Server:
+        """`options`: what its configuration has besides, or instead."""
         server = cls(ROOT / f"{NAME}{name}")
         shutil.rmtree(server.folder, ignore_errors=True)
         server.folder.mkdir(mode=0o700)
@@ -43,7 +44,7 @@ class Server:
             shutil.chown(server.folder, ACCOUNT, ACCOUNT)
         server._run("initdb", "-D", "data", "-U", "admin", "--auth=trust", "--no-sync", "-E", "UTF8",
                     "--locale=C.UTF-8", "--locale-provider=icu", "--icu-locale=en")
-        settings = "".join(f"{key} = '{value}'\n" for key, value in OPTIONS.items())
+        settings = "".join(f"{key} = '{value}'\n" for key, value in {**OPTIONS, **options}.items())
         with (server.folder / "data/postgresql.conf").open("a") as out:
             out.write(f"{settings}unix_socket_directories = '{server.folder}'\n")
         server.start()

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import text
+from databases import Databases
+from sqlalchemy import inspect, text
 
 from webapp.store.migrate import MigrationBroken, MigrationBusy, upgrade
 from webapp.store.schema import DatabaseAhead, DatabaseBehind, check_current, current, is_current, migrations_folder
@@ -26,10 +27,11 @@ def upgrade():
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    store = Store(f"sqlite:///{tmp_path}/berth.db")
+def store(databases: Databases) -> Iterator[Store]:
+    store = Store(databases.make("migrated"))
     yield store
     store.close()
+    databases.drop("migrated")
 
 
 @pytest.fixture
@@ -62,8 +64,8 @@ def add_family(store: Store) -> None:
 def test_migrations_make_the_tables_that_the_code_has(store: Store) -> None:
     assert upgrade(store)
     with store.read() as session:
-        made = {row[0] for row in session.execute(text("SELECT name FROM sqlite_master WHERE type = 'table'"))}
-    assert made - {"alembic_version", "sqlite_sequence"} == set(Base.metadata.tables)
+        made = set(inspect(session.connection()).get_table_names())
+    assert made - {"alembic_version"} == set(Base.metadata.tables)
     assert is_current(store)
 
 
@@ -72,10 +74,15 @@ def test_second_upgrade_changes_nothing(store: Store) -> None:
     assert not upgrade(store)
 
 
-def test_database_that_is_not_there_counts_as_behind_and_stays_away(store: Store, tmp_path: Path) -> None:
+def test_empty_database_counts_as_behind(store: Store) -> None:
     with pytest.raises(DatabaseBehind, match="berth migrate"):
         check_current(store)
-    assert not (tmp_path / "berth.db").exists()
+
+
+@pytest.mark.sqlite
+def test_database_that_is_not_there_stays_away(store: Store) -> None:
+    assert current(store) is None
+    assert store.sqlite_path is not None and not store.sqlite_path.exists()
 
 
 def test_newer_database_is_refused(store: Store, folder: Path) -> None:
@@ -94,9 +101,10 @@ def test_upgrade_that_fails_half_way_leaves_nothing(store: Store, folder: Path) 
         upgrade(store, folder)
     assert current(store) == "0001"
     with store.read() as session:
-        assert [row[1] for row in session.execute(text("PRAGMA table_info(parent)"))] == ["id"]
+        assert [column["name"] for column in inspect(session.connection()).get_columns("parent")] == ["id"]
 
 
+@pytest.mark.sqlite
 def test_table_made_anew_keeps_the_rows_that_point_to_it(store: Store, folder: Path) -> None:
     upgrade(store, folder)
     add_family(store)
@@ -107,6 +115,7 @@ def test_table_made_anew_keeps_the_rows_that_point_to_it(store: Store, folder: P
     assert (rows(store, "parent"), rows(store, "child")) == (1, 1)
 
 
+@pytest.mark.sqlite
 def test_upgrade_that_orphans_rows_is_undone(store: Store, folder: Path) -> None:
     upgrade(store, folder)
     add_family(store)
@@ -116,14 +125,17 @@ def test_upgrade_that_orphans_rows_is_undone(store: Store, folder: Path) -> None
     assert (rows(store, "parent"), current(store)) == (1, "0001")
 
 
+@pytest.mark.sqlite
 def test_foreign_keys_hold_again_after_an_upgrade(store: Store, folder: Path) -> None:
     upgrade(store, folder)
     with store.read() as session:
         assert session.execute(text("PRAGMA foreign_keys")).scalar() == 1
 
 
-def test_second_upgrade_at_the_same_time_waits_then_says_so(store: Store, tmp_path: Path) -> None:
-    with (tmp_path / "berth.db.migrate.lock").open("w") as lock:
+@pytest.mark.sqlite
+def test_second_upgrade_at_the_same_time_waits_then_says_so(store: Store) -> None:
+    assert store.sqlite_path is not None
+    with Path(f"{store.sqlite_path}.migrate.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         with pytest.raises(MigrationBusy):
             upgrade(store, lock_seconds=0)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from flask import Flask
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DBAPIError, InternalError, OperationalError
 
 from web.conftest import Browser, Clock
 from webapp.web.pages import home
@@ -74,9 +74,16 @@ def test_scripts_get_problems_as_json(alice: Browser) -> None:
     assert (problem["code"], problem["request_id"]) == ("not_found", answer.headers["X-Request-ID"])
 
 
-def test_busy_database_is_503_with_a_time(alice: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("error", [
+    OperationalError("SELECT", {}, Exception("database is locked")),
+    OperationalError("SELECT", {}, Exception("server closed the connection unexpectedly"), connection_invalidated=True),
+    InternalError("SELECT", {}, Exception("terminating connection due to idle-in-transaction timeout"),
+                  connection_invalidated=True)])
+def test_busy_database_is_503_with_a_time(
+    alice: Browser, monkeypatch: pytest.MonkeyPatch, error: DBAPIError,
+) -> None:
     def locked(*_: object) -> None:
-        raise OperationalError("SELECT", {}, Exception("database is locked"))
+        raise error
     monkeypatch.setattr(home.workspaces, "list_cards", locked)
     answer = alice.get("/")
     assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")

@@ -12,7 +12,7 @@ import structlog
 from flask import Flask, Response, g, jsonify, make_response, render_template, request
 from flask_limiter.errors import RateLimitExceeded
 from flask_wtf.csrf import CSRFError
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
@@ -58,6 +58,7 @@ def install(app: Flask) -> None:
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(OperationalError, _database_error)
     app.register_error_handler(PoolTimeout, _database_error)
+    app.register_error_handler(InternalError, _internal_error)
     app.register_error_handler(Exception, _unexpected)
 
 
@@ -119,6 +120,11 @@ def _database_error(error: Exception) -> Response:
     response = problem(503, "database_busy", gettext(SENTENCES[503]), advice=_advice(503), retry=True)
     response.headers["Retry-After"] = str(BUSY_RETRY_SECONDS)
     return response
+
+
+def _internal_error(error: InternalError) -> Response:
+    """PostgreSQL counts among these that it ended a transaction in which nothing happened for too long."""
+    return _database_error(error) if error.connection_invalidated else _unexpected(error)
 
 
 def _unexpected(error: Exception) -> Response:

@@ -15,7 +15,7 @@ from agent.stage import INSTANCE, Stage
 from webapp.agent.crew import Crew
 from webapp.agent.reconciler import HostLoop
 from webapp.engines.fake import FakeEngine
-from webapp.errors import AgentAlreadyRuns
+from webapp.errors import AgentAlreadyRuns, AgentRunsElsewhere
 from webapp.settings import Settings, load_settings
 
 SECONDS = 5.0           # nobody waits so long unless something is broken
@@ -141,6 +141,27 @@ class TestProcess:
     def test_second_one_is_refused(self, stage: Stage, settings: Settings, stop: threading.Event) -> None:
         with webapp.agent._alone(settings.state_dir), pytest.raises(AgentAlreadyRuns):
             webapp.agent.run(settings, stop, opener=lambda *_, **__: FakeEngine(instance=INSTANCE, host="gpu1"))
+
+    @pytest.mark.postgresql
+    def test_second_one_from_another_folder_is_refused(
+        self, stage: Stage, settings: Settings, stop: threading.Event, monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr("webapp.agent.TAKE_OVER_SECONDS", 0.2)
+        epoch = stage.context.epoch
+        with webapp.agent._alone_on(stage.store) as holds, pytest.raises(AgentRunsElsewhere, match="postgresql://"):
+            assert holds()
+            webapp.agent.run(settings, stop, opener=lambda *_, **__: FakeEngine(instance=INSTANCE, host="gpu1"))
+        webapp.agent._live(stage.store, stop, epoch, holds=lambda: True)
+        assert not stop.is_set(), "it wrote before it had the lock"
+
+    @pytest.mark.postgresql
+    def test_one_that_lost_its_lock_to_another_stops(self, stage: Stage, stop: threading.Event) -> None:
+        with webapp.agent._alone_on(stage.store) as holds:
+            webapp.agent._live(stage.store, stop, stage.context.epoch, holds)
+            assert not stop.is_set()
+        with webapp.agent._alone_on(stage.store):
+            webapp.agent._live(stage.store, stop, stage.context.epoch, holds)
+        assert stop.is_set()
 
     def test_lock_is_given_back(self, settings: Settings) -> None:
         for _ in range(2):

@@ -1,5 +1,7 @@
 """The two sessions, the doorbell and the migration, as the services use them."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -106,6 +108,14 @@ def test_reader_neither_waits_for_a_writer_nor_sees_half_of_it(store, alice, now
         events.write(session, alice, "test.write", "test", "1", now=now)
         session.flush()
         assert count(store, Event) == before
+
+
+def test_house_on_sqlite_loads_no_driver_of_another_kind(tmp_path):
+    """6 MB in each process."""
+    code = ("import sys, webapp.cli.wsgi, webapp.agent; from webapp.store.session import Store; "
+            f"Store('sqlite:///{tmp_path}/x.db').product(); print([m for m in sys.modules if m.startswith('psycopg')])")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_migrated_database_is_what_the_tables_say(store):
