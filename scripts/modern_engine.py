@@ -25,6 +25,7 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 import test_engine
 
@@ -54,7 +55,8 @@ umount --lazy /run/old
 exec dockerd "$@"
 """
 
-# A /sys that shows this network's bridges, with the cgroups of the old one.
+# A /sys that shows this network's bridges, with the cgroups of the old one; and named networks that nobody else sees as
+# mere files, who might clear them away.
 _NETWORK = """set -eu
 old=$(mktemp -d)
 ip link set lo up
@@ -63,6 +65,8 @@ mount -t sysfs sysfs /sys
 mount --rbind "$old/fs/cgroup" /sys/fs/cgroup
 umount --lazy "$old"
 rmdir "$old"
+mkdir -p /run/netns
+mount -t tmpfs -o mode=755 tmpfs /run/netns
 exec "$@"
 """
 
@@ -88,21 +92,22 @@ def dockerd(suite: str) -> Path:
     return program
 
 
-def run(suite: str, command: Sequence[str]) -> int:
-    """In new namespaces; the engine ends with the command, whose exit code this is.
+def run(suite: str, command: Sequence[str]) -> NoReturn:
+    """In new namespaces, in the place of this process. The engine ends with the command, whose exit code it keeps.
 
     Raises: Cannot.
     """
     program = dockerd(suite)
     own = ["unshare", "--net", "--mount", "--propagation", "private", "sh", "-c", _NETWORK, "sh"]
     inside = [sys.executable, __file__, "--suite", suite, "inside", *command]
-    return subprocess.call([*own, *inside], env={**os.environ, "BERTH_TEST_DOCKERD": str(program)})
+    os.execvpe(own[0], [*own, *inside], {**os.environ, "BERTH_TEST_DOCKERD": str(program)})  # noqa: S606
 
 
 def _inside(suite: str, command: Sequence[str]) -> int:
     """`run`, with the network that is its own."""
     scratch = FOLDER / suite
-    with _locked(suite), _until_killed():
+    _leave_in_order()
+    with _locked(suite):
         test_engine.stop(scratch)       # what a killed run left is in a network that is no more
         (scratch / "cdi").mkdir(parents=True, exist_ok=True)
         url = test_engine.start(scratch).url
@@ -166,20 +171,14 @@ def _locked(name: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
-def _until_killed() -> Iterator[None]:
-    """Told to end, it ends the engine first. Ctrl-C reaches the command too."""
+def _leave_in_order() -> None:
+    """Told to end, this process ends the engine first. Ctrl-C is the command's, which gets it too, and ends by it."""
     def leave(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    except KeyboardInterrupt:
-        raise SystemExit(130) from None
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGHUP, leave)
+    signal.signal(signal.SIGINT, lambda number, frame: None)    # SIG_IGN would be inherited
 
 
 def main() -> int:
@@ -190,7 +189,7 @@ def main() -> int:
     arguments = parser.parse_args()
     try:
         if arguments.verb == "run":
-            return run(arguments.suite, arguments.command)
+            run(arguments.suite, arguments.command)
         if arguments.verb == "inside":
             return _inside(arguments.suite, arguments.command)
         if arguments.verb == "dockerd":

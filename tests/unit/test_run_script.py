@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -118,6 +119,14 @@ def test_what_is_set_is_left_to_the_berth_command(
     done = run(installed, complete, *arguments, BERTH_PORTS="31000-31099", BERTH_STATE_DIR="/srv/demo")
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.splitlines()) == ["BERTH_PORTS=31000-31099", "BERTH_STATE_DIR=/srv/demo", asked]
+
+
+def test_machine_without_debootstrap_or_root_cannot_run_a_modern_engine_and_says_so(tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, ROOT / "scripts" / "modern_engine.py", "run", "true"], capture_output=True,
+                          text=True, env={"PATH": str(tmp_path), "BERTH_TEST_MODERN": str(tmp_path / "modern")})
+    assert (done.returncode, done.stdout) == (77, "")
+    assert done.stderr.startswith("a modern engine needs ") and done.stderr.count("\n") == 1
+    assert not (tmp_path / "modern").exists()
 
 
 def test_ci_runs_what_people_run() -> None:
