@@ -182,7 +182,7 @@ class House:
                 session, Actor.house(), base="benchmark/base:1", title="Benchmark", reference=self._image,
                 cuda_version=None, has_jupyter=True, now=_now())
             self._member = Actor(self._add_member(session).id, is_admin=False)
-        self._form = {"image_id": image.id, "cpus": "1", "memory": "1GiB", "shm": ""}
+        self._form = {"image_id": image.id, "cpus": "1", "memory": "1GiB", "shm": "", "gpu_way": "none"}
 
     def _add_member(self, session: Session) -> Member:
         member = people.create_member(session, Actor.house(), username=USERNAME, display_name="Benchmark",
