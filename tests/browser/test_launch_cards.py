@@ -210,3 +210,17 @@ def test_pages_with_cards_have_no_barriers(language: str, visit: Callable[..., P
             violations = Axe().run(page).response["violations"]
             assert [(each["id"], unescape(each["nodes"][0]["html"])) for each in violations] == [], (path, width)
             assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+
+
+@pytest.mark.parametrize("language", ["en", "zh_Hans_CN"])
+def test_tick_lies_in_its_tile_on_a_phone(language: str, visit: Callable[..., Page], store: Store, cast: web.Cast) -> None:
+    saw(store, cast.host, *map(card, range(4)), simulated=True)
+    page = visit("alice", "/")
+    page.context.add_cookies([{"name": "berth_language", "value": language, "url": page.url}])
+    page.set_viewport_size({"width": 390, "height": 900})
+    page.goto("/launch")
+    for number in range(4):
+        around = tile(page, uuid(number)).bounding_box()
+        tick = tile(page, uuid(number)).locator(".box").bounding_box()
+        assert around and tick
+        assert tick["x"] + tick["width"] <= around["x"] + around["width"], f"the tick of {number} sticks out"
