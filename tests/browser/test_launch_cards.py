@@ -213,7 +213,8 @@ def test_pages_with_cards_have_no_barriers(language: str, visit: Callable[..., P
 
 
 @pytest.mark.parametrize("language", ["en", "zh_Hans_CN"])
-def test_tick_lies_in_its_tile_on_a_phone(language: str, visit: Callable[..., Page], store: Store, cast: web.Cast) -> None:
+def test_tick_lies_in_its_tile_on_a_phone(language: str, visit: Callable[..., Page], store: Store,
+                                          cast: web.Cast) -> None:
     saw(store, cast.host, *map(card, range(4)), simulated=True)
     page = visit("alice", "/")
     page.context.add_cookies([{"name": "berth_language", "value": language, "url": page.url}])

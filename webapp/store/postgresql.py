@@ -111,9 +111,7 @@ class ListeningDoorbell:
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(DBAPIError):
-                connection.close()
+        _let_go(connection)
 
     def _listen(self) -> None:
         connection = connect_alone(self._url)
@@ -163,9 +161,14 @@ class SoleAgent:
 
     def close(self) -> None:
         connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(DBAPIError):
-                connection.close()
+        _let_go(connection)
+
+
+def _let_go(connection: Connection | None) -> None:
+    """Its server may be gone already."""
+    if connection is not None:
+        with suppress(DBAPIError):
+            connection.close()
 
 
 def _arguments(url: URL) -> dict[str, Any]:
