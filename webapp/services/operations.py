@@ -25,8 +25,13 @@ KEPT_AFTER_END = timedelta(hours=24)
 _PATIENCE = {
     OperationKind.WORKSPACE_LOGS: timedelta(minutes=2),
     OperationKind.WORKSPACE_KEYS: timedelta(days=7),
+    OperationKind.WORKSPACE_SIZE: timedelta(minutes=2),
+    OperationKind.WORKSPACE_SAVE: timedelta(hours=1),
+    OperationKind.IMAGE_PULL: timedelta(days=1),
+    OperationKind.IMAGE_PREPARE: timedelta(days=1),
+    OperationKind.IMAGE_DELETE: timedelta(days=1),
 }
-_ENDED = (OperationState.DONE, OperationState.FAILED)
+_ENDED = (OperationState.DONE, OperationState.FAILED, OperationState.CANCELLED)
 
 
 def request(

@@ -1,15 +1,15 @@
 """All tables, a file per aggregate."""
 
 from webapp.store.tables.base import Base
-from webapp.store.tables.catalogue import Image, Volume, WorkspaceMount
+from webapp.store.tables.catalogue import HostImage, Image, Volume, WorkspaceMount
 from webapp.store.tables.gpus import Gpu, GpuClaim
 from webapp.store.tables.hosts import Host, HostHome
 from webapp.store.tables.people import Invite, Member, Role, SshKey, Team, TeamMember
-from webapp.store.tables.work import AgentState, Event, Intent, Operation
+from webapp.store.tables.work import AgentState, Event, HoldFinding, Intent, Operation
 from webapp.store.tables.workspaces import PortClaim, PortHistory, Workspace, WorkspaceSecret
 
 __all__ = [
-    "AgentState", "Base", "Event", "Gpu", "GpuClaim", "Host", "HostHome", "Image", "Intent", "Invite", "Member",
-    "Operation", "PortClaim", "PortHistory", "Role", "SshKey", "Team", "TeamMember", "Volume", "Workspace",
-    "WorkspaceMount", "WorkspaceSecret",
+    "AgentState", "Base", "Event", "Gpu", "GpuClaim", "HoldFinding", "Host", "HostHome", "HostImage", "Image", "Intent",
+    "Invite", "Member", "Operation", "PortClaim", "PortHistory", "Role", "SshKey", "Team", "TeamMember", "Volume",
+    "Workspace", "WorkspaceMount", "WorkspaceSecret",
 ]

@@ -12,7 +12,9 @@ from webapp.store.tables.base import Base
 
 
 class Operation(Base):
-    """Work for the agent that is no phase. Services insert it; from then on only the agent writes it."""
+    """Work for the agent that is no phase. Services insert it; from then on only the agent writes it, but for the wish
+    to end it.
+    """
 
     __tablename__ = "operations"
 
@@ -20,15 +22,18 @@ class Operation(Base):
     kind: Mapped[str] = mapped_column(index=True)   # domain.operation.OperationKind
     workspace_id: Mapped[str | None] = mapped_column(ForeignKey("workspaces.id"), index=True)
     host_id: Mapped[str | None] = mapped_column(ForeignKey("hosts.id"))
+    image_id: Mapped[str | None] = mapped_column(ForeignKey("images.id"), index=True)
     actor_id: Mapped[str | None] = mapped_column(ForeignKey("members.id"))
     arguments: Mapped[dict[str, Any]]
     created_at: Mapped[datetime]
     expires_at: Mapped[datetime]                    # waiting longer than this: failed; ended longer ago: swept
+    cancel_asked_at: Mapped[datetime | None]        # somebody wants it ended; the agent sees it within seconds
 
     state: Mapped[str] = mapped_column(index=True)  # domain.operation.OperationState
     progress: Mapped[dict[str, Any] | None]
     result: Mapped[dict[str, Any] | None]           # bounded: at most 64 KiB of text
     reason: Mapped[dict[str, Any] | None]           # as Workspace.reason, when it failed
+    log: Mapped[str | None]                         # what a build prints, its last 64 KiB, while it runs and after
     started_at: Mapped[datetime | None]
     ended_at: Mapped[datetime | None]
 
@@ -66,3 +71,17 @@ class AgentState(Base):
     epoch: Mapped[int]
     started_at: Mapped[datetime | None]
     alive_at: Mapped[datetime | None]
+    hold: Mapped[dict[str, Any] | None]             # {"since", "why", …}: it looks, and starts and stops nothing
+
+
+class HoldFinding(Base):
+    """Where what runs differs from what the database says, found while the agent is on hold, and what is to be done."""
+
+    __tablename__ = "hold_findings"
+
+    host_id: Mapped[str] = mapped_column(ForeignKey("hosts.id"), primary_key=True)
+    workspace_id: Mapped[str] = mapped_column(primary_key=True)     # as the container's label says; may be no row's
+    kind: Mapped[str]                               # domain.hold.FindingKind
+    facts: Mapped[dict[str, Any]]                   # what was seen, for people and for taking it over
+    found_at: Mapped[datetime]
+    decision: Mapped[str | None]                    # domain.hold.Decision, by an administrator

@@ -38,6 +38,8 @@ class Workspace(Base):
     gpu_count: Mapped[int] = mapped_column(default=0)               # cards that it is to have
     gpu_model: Mapped[str | None]                                   # which alone will do; None = any
     gpu_uuids: Mapped[list[str]] = mapped_column(default=list)      # those it has, or had last; held by GpuClaim alone
+    before_change: Mapped[dict[str, Any] | None]    # of a change of one that ran: what to go back to if it cannot be made
+    shape_unlabelled: Mapped[str | None]            # shm and mounts of containers made before these stood in a label
     desired: Mapped[str]                            # domain.workspace.Desired
     generation: Mapped[int]                         # counts intents
     created_at: Mapped[datetime]
@@ -53,6 +55,7 @@ class Workspace(Base):
     container_id: Mapped[str | None]
     revision: Mapped[int]                           # counts containers made for it; 0 = none yet
     private_image: Mapped[str | None]               # what the current container was made from after a move
+    applied_limits: Mapped[dict[str, Any] | None]   # CPU and memory that were changed while its container lived
     progress: Mapped[dict[str, Any]]                # {"steps": [{"name", "state", "started_at", "ended_at", …}]}
     failures: Mapped[int]                           # tries of attempted_generation that went wrong in a row
     next_try_at: Mapped[datetime | None]
