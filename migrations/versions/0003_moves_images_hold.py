@@ -73,7 +73,7 @@ def _hold() -> None:
 
 
 def _workspaces() -> None:
-    """Containers that are there already say nothing of their shared memory and mounts: those of the row, as it is now."""
+    """Containers that are there already say nothing of their shared memory and mounts: those of the row, as it is."""
     op.add_column("workspaces", sa.Column("before_change", sa.JSON(), nullable=True))
     op.add_column("workspaces", sa.Column("applied_limits", sa.JSON(), nullable=True))
     op.add_column("workspaces", sa.Column("shape_unlabelled", sa.String(), nullable=True))
