@@ -39,9 +39,9 @@ def member(session: Session, member_id: str) -> Member:
     return found
 
 
-def workspace(session: Session, actor: Actor, workspace_id: str) -> Workspace:
-    """A workspace that its owner or an admin may act on, locked until the end of the transaction."""
-    found = session.get(Workspace, workspace_id, with_for_update=locks.ROW)
+def workspace(session: Session, actor: Actor, workspace_id: str, *, lock: bool = True) -> Workspace:
+    """A workspace that its owner or an admin may act on, locked until the end of the transaction unless only read."""
+    found = session.get(Workspace, workspace_id, with_for_update=locks.ROW if lock else None)
     if found is None or not (actor.is_admin or found.owner_id == actor.member_id):
         raise NotFound()
     return found

@@ -25,17 +25,21 @@ SLOT = 0        # a card has one holder
 
 def find(
     session: Session, request: CardRequest, *, cuda_version: str | None, host_id: str | None = None,
-    lost: frozenset[str] = frozenset(),
+    lost: Collection[str] = (), own: Collection[str] = (),
 ) -> Placement:
     """Cards for `request`, not yet claimed. Raises NoCapacity.
 
     Args:  cuda_version: of the image; a host whose driver is too old for it offers nothing.   host_id: the only host
-           that will do; None = any.   lost: UUIDs that somebody else was seen to claim a moment ago.
+           that will do; None = any.   lost: UUIDs that somebody else was seen to claim a moment ago.   own: those that
+           who asks holds already; where they are enough for a number of cards, it keeps to them.
     """
     if request == NO_CARDS:
         return Placement(None, ())
     cards, links = offered(session, cuda_version=cuda_version, host_id=host_id)
-    found = place(request, [replace(card, claimed=True) if card.uuid in lost else card for card in cards], links)
+    cards = [replace(card, claimed=card.uuid not in own and (card.claimed or card.uuid in lost)) for card in cards]
+    found = place(request, [card for card in cards if card.uuid in own], links)
+    if isinstance(found, NoPlacement):
+        found = place(request, cards, links)
     if isinstance(found, NoPlacement):
         raise NoCapacity(**found.facts())
     return found
@@ -43,7 +47,7 @@ def find(
 
 def claim(
     session: Session, workspace: Workspace, request: CardRequest, found: Placement, *, cuda_version: str | None,
-    host_id: str | None = None, now: datetime,
+    host_id: str | None = None, own: Collection[str] = (), now: datetime,
 ) -> Placement:
     """`found`, now the workspace's; others if somebody was faster. Raises NoCapacity.
 
@@ -51,18 +55,29 @@ def claim(
     """
     lost: frozenset[str] = frozenset()
     for _ in range(TRIES):
-        if _insert(session, workspace.id, found, now):
+        new = [uuid for uuid in found.uuids if uuid not in own]
+        if _insert(session, workspace.id, found.host_id, new, now):
             workspace.gpu_uuids = list(found.uuids)
             return found
-        lost |= _held_of(session, found.uuids)
-        found = find(session, request, cuda_version=cuda_version, host_id=host_id, lost=lost)
+        lost |= _held_of(session, new)
+        found = find(session, request, cuda_version=cuda_version, host_id=host_id, lost=lost, own=own)
     raise NoCapacity(wanted=request.count, largest_free=0, why=[], next_best=[])
 
 
-def release(session: Session, workspace_id: str) -> tuple[str, ...]:
-    """For the agent, with proof that its containers are down; never at the request. What it held."""
-    released = held(session, workspace_id)
-    session.execute(delete(GpuClaim).where(GpuClaim.workspace_id == workspace_id))
+def claim_for(
+    session: Session, workspace: Workspace, request: CardRequest, *, cuda_version: str | None, now: datetime,
+) -> Placement:
+    """Find and claim on its own host, beside what it holds: what it needs no more is given back when it has moved."""
+    own, host_id = held(session, workspace.id), workspace.host_id
+    found = find(session, request, cuda_version=cuda_version, host_id=host_id, own=own)
+    return claim(session, workspace, request, found, cuda_version=cuda_version, host_id=host_id, own=own, now=now)
+
+
+def release(session: Session, workspace_id: str, *, keep: Collection[str] = ()) -> tuple[str, ...]:
+    """For the agent, with proof that no container with them is up; never at the request. What was given back."""
+    released = tuple(uuid for uuid in held(session, workspace_id) if uuid not in keep)
+    session.execute(
+        delete(GpuClaim).where(GpuClaim.workspace_id == workspace_id, GpuClaim.gpu_uuid.in_(released)))
     return released
 
 
@@ -116,11 +131,13 @@ def _as_reason(written: Mapping[str, object] | None) -> Reason | None:
     return Reason(str(written["code"]), facts if isinstance(facts, Mapping) else {})
 
 
-def _insert(session: Session, workspace_id: str, found: Placement, now: datetime) -> bool:
+def _insert(
+    session: Session, workspace_id: str, host_id: str | None, uuids: Collection[str], now: datetime,
+) -> bool:
     """Sorted by UUID, so that two that cross each other on PostgreSQL wait instead of locking each other out."""
     rows = [
-        GpuClaim(gpu_uuid=uuid, slot=SLOT, host_id=found.host_id, workspace_id=workspace_id, claimed_at=now)
-        for uuid in sorted(found.uuids)
+        GpuClaim(gpu_uuid=uuid, slot=SLOT, host_id=host_id, workspace_id=workspace_id, claimed_at=now)
+        for uuid in sorted(uuids)
     ]
     try:
         with session.begin_nested():
@@ -130,5 +147,5 @@ def _insert(session: Session, workspace_id: str, found: Placement, now: datetime
     return True
 
 
-def _held_of(session: Session, uuids: tuple[str, ...]) -> frozenset[str]:
+def _held_of(session: Session, uuids: Collection[str]) -> frozenset[str]:
     return frozenset(session.scalars(select(GpuClaim.gpu_uuid).where(GpuClaim.gpu_uuid.in_(uuids))))

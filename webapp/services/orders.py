@@ -1,7 +1,11 @@
-"""What a person asks for at a launch, read and judged: every problem told at once, with the field's name."""
+"""What a person asks for, read and judged: every problem told at once, with the field's name.
+
+`read` is for a launch; the readers of limits, mounts and cards serve changes as well (services.changes).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from sqlalchemy import select
@@ -11,7 +15,7 @@ from webapp.domain.house import MIN_MEMORY_BYTES, MIN_SHM_BYTES, SHM_SHARE_OF_ME
 from webapp.domain.mounts import refuse_nesting
 from webapp.domain.names import excerpt, parse_workspace_name, suggest_name
 from webapp.domain.placement import NO_CARDS, CardRequest
-from webapp.domain.sizes import MIB, parse_cpus, parse_size
+from webapp.domain.sizes import MIB, format_cpus, format_size, parse_cpus, parse_size
 from webapp.domain.workspace import Desired, Limits
 from webapp.errors import N_, InvalidInput
 from webapp.services import volumes
@@ -55,11 +59,11 @@ def read(session: Session, owner: Member, request: LaunchRequest, house: HouseRu
     image = session.get(Image, request.image_id)
     with problems.gather():
         _check_image(session, owner, image)
-    limits = _read_limits(request, house, problems)
-    mounts = _read_mounts(session, owner, request, problems)
+    limits = read_limits(request.cpus, request.memory, request.shm, house, problems)
+    mounts = read_mounts(session, owner.id, request.mounts, problems)
     cards = NO_CARDS
     with problems.gather():
-        cards = _read_cards(session, request)
+        cards = read_cards(session, request.gpus, request.gpu_model, request.gpu_uuids)
     problems.raise_if_any()
     if image is None or image.reference is None or limits is None:
         raise AssertionError("a launch was read without problems, but not whole")
@@ -80,6 +84,12 @@ def name_taken(name: str, taken: set[str]) -> InvalidInput:
 
 
 def no_such_volume() -> InvalidInput:
+def lost_volumes(names: Iterable[str]) -> InvalidInput:
+    return InvalidInput.of(
+        "mounts", N_("It mounts %(volumes)s of a team that its owner has left. Choose its volumes anew, without it."),
+        volumes=", ".join(names))
+
+
     return InvalidInput.of("mounts", N_("One of the volumes is not yours. Choose from the list, each once."))
 
 
@@ -99,36 +109,42 @@ def _check_image(session: Session, owner: Member, image: Image | None) -> None:
             title=image.title)
 
 
-def _read_limits(request: LaunchRequest, house: HouseRules, problems: Problems) -> Limits | None:
-    """None when CPU or memory cannot be read; shm is judged against memory, so only with it."""
-    cpu_millis, memory_bytes = house.default_cpu_millis, house.default_memory_bytes
+def read_limits(
+    cpus: str, memory: str, shm: str, house: HouseRules, problems: Problems, *, now: Limits | None = None,
+) -> Limits | None:
+    """What is "" stays as `now`, or is the house's default; all of it is judged. None when it cannot be read.
+
+    Shared memory is judged against memory: the kernel counts it inside, so it is never more.
+    """
+    cpu_millis = now.cpu_millis if now else house.default_cpu_millis
+    memory_bytes = now.memory_bytes if now else house.default_memory_bytes
     with problems.gather():
-        if request.cpus:
-            cpu_millis = parse_cpus(request.cpus, field="cpus", maximum=house.max_cpu_millis)
+        cpu_millis = parse_cpus(cpus or format_cpus(cpu_millis), field="cpus", maximum=house.max_cpu_millis)
     with problems.gather():
-        if request.memory:
-            memory_bytes = parse_size(
-                request.memory, field="memory", minimum=MIN_MEMORY_BYTES, maximum=house.max_memory_bytes)
+        memory_bytes = parse_size(memory or format_size(memory_bytes), field="memory", minimum=MIN_MEMORY_BYTES,
+                                  maximum=house.max_memory_bytes)
     if problems.has("memory"):
         return None
     with problems.gather():
-        return Limits(cpu_millis, memory_bytes, _read_shm(request.shm, memory_bytes))
+        shm = shm or format_size(now.shm_bytes if now else _default_shm(memory_bytes))
+        shm_bytes = parse_size(shm, field="shm", minimum=MIN_SHM_BYTES, maximum=memory_bytes)
+        return Limits(cpu_millis, memory_bytes, shm_bytes)
     return None
 
 
-def _read_shm(text: str, memory_bytes: int) -> int:
-    """Whole MiB. The kernel counts /dev/shm inside memory, so it is never more."""
-    if text:
-        return parse_size(text, field="shm", minimum=MIN_SHM_BYTES, maximum=memory_bytes)
+def _default_shm(memory_bytes: int) -> int:
+    """Whole MiB."""
     return max(MIN_SHM_BYTES, memory_bytes // SHM_SHARE_OF_MEMORY // MIB * MIB)
 
 
-def _read_mounts(
-    session: Session, owner: Member, request: LaunchRequest, problems: Problems,
+def read_mounts(
+    session: Session, owner_id: str, asked: Iterable[tuple[str, bool]], problems: Problems, *,
+    had: Collection[str] = (),
 ) -> tuple[tuple[Volume, bool], ...]:
-    available = {volume.id: volume for volume in volumes.available_to(session, owner.id)}
+    """`had`: ids of volumes that the workspace mounts now; one that its owner may not have any more is named."""
+    available = {volume.id: volume for volume in volumes.available_to(session, owner_id)}
     mounts: dict[str, tuple[Volume, bool]] = {}
-    for volume_id, read_only in request.mounts:
+    for volume_id, read_only in asked:
         volume = available.get(volume_id)
         with problems.gather():
             if volume is None or volume_id in mounts:
@@ -140,12 +156,13 @@ def _read_mounts(
     return tuple(mounts.values())
 
 
-def _read_cards(session: Session, request: LaunchRequest) -> CardRequest:
+def read_cards(session: Session, number: str, model: str, named: tuple[str, ...]) -> CardRequest:
     """Whether they are free is another question; this asks whether they can be meant at all."""
-    count = _read_count(request.gpus) if request.gpus else len(request.gpu_uuids)
-    named = request.gpu_uuids
+    count = _read_count(number) if number else len(named)
     if not named:
-        return _of_model(session, count, request.gpu_model)
+            if volume is None and volume_id in had:
+                raise lost_volumes([session.get_one(Volume, volume_id).name])
+        return _of_model(session, count, model)
     if len(set(named)) != len(named) or count != len(named):
         raise InvalidInput.of("gpus", N_("%(count)s GPUs are asked for and %(named)s chosen. Choose each once."),
                               count=count, named=len(set(named)))

@@ -9,27 +9,24 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from sqlalchemy import exists, select
+from sqlalchemy import select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.orm import Session
 
 from webapp.domain import progress
 from webapp.domain.actor import Actor
 from webapp.domain.house import HouseRules
-from webapp.domain.placement import CardRequest, Placement
+from webapp.domain.placement import Placement
 from webapp.domain.wordings import WORDINGS
-from webapp.domain.workspace import RESTING, Desired, Health, Phase, Service
-from webapp.errors import N_, Conflict, Forbidden, InvalidInput, NoCapacity, NoHost
-from webapp.services import access, events, gpus, intent, locks, orders, ports, secrets
+from webapp.domain.workspace import Desired, Health, Phase, Service
+from webapp.errors import Conflict, Forbidden, InvalidInput, NoCapacity, NoHost
+from webapp.services import access, events, gpus, intent, locks, orders, ports, secrets, wishes
 from webapp.services.ids import new_id
 from webapp.services.orders import LaunchRequest, Order
 from webapp.store.tables import (
     Host,
-    Image,
     Member,
     PortClaim,
-    TeamMember,
-    Volume,
     Workspace,
     WorkspaceMount,
     WorkspaceSecret,
@@ -86,22 +83,25 @@ def start(session: Session, actor: Actor, workspace_id: str, *, now: datetime) -
     """
     locks.owner_and_host(session, workspace_id)
     workspace = access.workspace(session, actor, workspace_id)
-    _refuse_removed(workspace)
-    settled = workspace.phase in RESTING and workspace.observed_generation == workspace.generation
-    if workspace.desired == Desired.RUNNING and not settled:
+    wishes.refuse_removed(workspace)
+    if wishes.is_to_run(workspace):
         return workspace
-    _refuse_former_rights(session, workspace)
-    _claim_again(session, workspace, now)
-    return _want(session, actor, workspace, Desired.RUNNING, "workspace.start", now)
+    wishes.refuse_former_owner(session, workspace)
+    wishes.refuse_lost_volumes(session, workspace)
+    took_others = wishes.claim_again(session, workspace, now=now)
+    if took_others or (workspace.before_change or {}).get("ran"):
+        workspace.before_change = None
+    return wishes.want(session, actor, workspace, Desired.RUNNING, "workspace.start", now=now)
 
 
 def stop(session: Session, actor: Actor, workspace_id: str, *, now: datetime) -> Workspace:
     """Keeps the container and what is in it. Asked twice: nothing new."""
     workspace = access.workspace(session, actor, workspace_id)
-    _refuse_removed(workspace)
+    wishes.refuse_removed(workspace)
     if workspace.desired == Desired.STOPPED:
         return workspace
-    return _want(session, actor, workspace, Desired.STOPPED, "workspace.stop", now)
+    workspace.before_change = None
+    return wishes.want(session, actor, workspace, Desired.STOPPED, "workspace.stop", now=now)
 
 
 def remove(session: Session, actor: Actor, workspace_id: str, *, now: datetime) -> Workspace:
@@ -109,7 +109,8 @@ def remove(session: Session, actor: Actor, workspace_id: str, *, now: datetime) 
     workspace = access.workspace(session, actor, workspace_id)
     if workspace.desired == Desired.REMOVED:
         return workspace
-    return _want(session, actor, workspace, Desired.REMOVED, "workspace.remove", now)
+    workspace.before_change = None
+    return wishes.want(session, actor, workspace, Desired.REMOVED, "workspace.remove", now=now)
 
 
 def reveal(session: Session, actor: Actor, workspace_id: str, *, now: datetime) -> Connection:
@@ -126,62 +127,6 @@ def reveal(session: Session, actor: Actor, workspace_id: str, *, now: datetime) 
     return Connection(
         ssh_port=claims.get(Service.SSH), jupyter_port=claims.get(Service.JUPYTER),
         jupyter_token=secret.jupyter_token if workspace.jupyter else None, host_public_key=secret.host_public_key)
-
-
-def _want(
-    session: Session, actor: Actor, workspace: Workspace, desired: Desired, action: str, now: datetime,
-) -> Workspace:
-    workspace.desired = desired
-    workspace.generation += 1
-    session.flush()
-    events.write(session, actor, action, "workspace", workspace.id, now=now, generation=workspace.generation)
-    intent.ring(session)
-    return workspace
-
-
-def _claim_again(session: Session, workspace: Workspace, now: datetime) -> None:
-    """Nothing to do while it holds its cards: it was not seen down yet. On other cards it moves (domain.plan)."""
-    if workspace.gpu_count == 0 or gpus.held(session, workspace.id):
-        return
-    cuda_version = session.get_one(Image, workspace.image_id).cuda_version
-    wishes = _wishes(session, workspace)
-    for wish in wishes:
-        try:
-            found = gpus.find(session, wish, cuda_version=cuda_version, host_id=workspace.host_id)
-            gpus.claim(session, workspace, wish, found, cuda_version=cuda_version, host_id=workspace.host_id, now=now)
-            return
-        except NoCapacity:
-            if wish is wishes[-1]:
-                raise
-
-
-def _wishes(session: Session, workspace: Workspace) -> list[CardRequest]:
-    """Its own cards; as many of their model; as many of any, where no model was asked for."""
-    count, models = workspace.gpu_count, gpus.models_of(session, workspace.host_id, workspace.gpu_uuids)
-    wishes = [CardRequest.these(workspace.gpu_uuids)] if len(workspace.gpu_uuids) == count else []
-    if workspace.gpu_model is None and len(models) == 1:
-        wishes.append(CardRequest(count, model=models[0]))
-    return [*wishes, CardRequest(count, model=workspace.gpu_model)]
-
-
-def _refuse_removed(workspace: Workspace) -> None:
-    if workspace.desired == Desired.REMOVED:
-        gone = workspace.phase == Phase.REMOVED
-        raise Conflict(phase=Phase.REMOVED if gone else Phase.REMOVING)
-
-
-def _refuse_former_rights(session: Session, workspace: Workspace) -> None:
-    """What its owner had at launch may be over: the account, or the teams whose volumes it mounts."""
-    if access.member(session, workspace.owner_id).deactivated_at is not None:
-        raise Forbidden()
-    in_team = exists().where(TeamMember.team_id == Volume.team_id, TeamMember.member_id == workspace.owner_id)
-    lost = session.scalars(
-        select(Volume.name).join(WorkspaceMount, WorkspaceMount.volume_id == Volume.id)
-        .where(WorkspaceMount.workspace_id == workspace.id, ~in_team).order_by(Volume.name)).all()
-    if lost:
-        raise InvalidInput.of(
-            "mounts", N_("It mounts %(volumes)s of a team that its owner has left. Launch a new one without it."),
-            volumes=", ".join(lost))
 
 
 # -- carrying a launch out
