@@ -114,6 +114,32 @@ class NoHost(AppError):
     title = N_("No host can take this workspace now: %(why)s")
 
 
+class ImageInUse(AppError):
+    """Facts: title, count, owners (their names, in one text)."""
+
+    code, status, retry = "image_in_use", 409, True
+    title = N_("%(title)s is in use by %(count)s workspaces, of %(owners)s. They have to be removed first.")
+
+
+class ImageBusy(AppError):
+    code, status, retry = "image_busy", 409, True
+    title = N_("Something else is being done with %(title)s just now. Wait for its end, or cancel it.")
+
+
+class NotFromRegistry(AppError):
+    """What was saved, or is built from a Dockerfile, is in no registry."""
+
+    code, status = "not_from_registry", 409
+    title = N_("%(title)s was made here and is in no registry, so it cannot be pulled.")
+
+
+class NotPrepared(AppError):
+    """A ready workspace image, or a saved one: there is no base to build on."""
+
+    code, status = "not_prepared", 409
+    title = N_("%(title)s is ready as it is: there is nothing to prepare.")
+
+
 class SettingsError(AppError):
     """A setting cannot be used; Berth refuses to start."""
 

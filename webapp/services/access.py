@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 from webapp.domain.actor import Actor
 from webapp.errors import Forbidden, NotFound
 from webapp.services import locks
-from webapp.store.tables import Member, Workspace
+from webapp.store.tables import Image, Member, Workspace
 
 
 def require_admin(actor: Actor) -> None:
@@ -43,5 +43,13 @@ def workspace(session: Session, actor: Actor, workspace_id: str, *, lock: bool =
     """A workspace that its owner or an admin may act on, locked until the end of the transaction unless only read."""
     found = session.get(Workspace, workspace_id, with_for_update=locks.ROW if lock else None)
     if found is None or not (actor.is_admin or found.owner_id == actor.member_id):
+        raise NotFound()
+    return found
+
+
+def image(session: Session, image_id: str) -> Image:
+    """An entry of the catalogue, locked until the end of the transaction."""
+    found = session.get(Image, image_id, with_for_update=locks.ROW)
+    if found is None or found.deleted_at is not None:
         raise NotFound()
     return found

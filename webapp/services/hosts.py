@@ -8,6 +8,7 @@ from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from webapp.domain.actor import Actor
+from webapp.errors import NoHost
 from webapp.services import events, intent, locks
 from webapp.services.ids import new_id
 from webapp.store.tables import Host
@@ -28,4 +29,16 @@ def ensure_local(session: Session, *, name: str, engine_url: str, now: datetime)
     session.flush()
     events.write(session, Actor.house(), action, "host", host.id, now=now, name=name, engine_url=engine_url)
     intent.ring(session)
+    return host
+
+
+def choose(session: Session, only: str | None = None) -> Host:
+    """One that answers, else the first: a silent host takes what is asked for and says so on its page.
+
+    Args:  only: id of the one that will do.   Raises NoHost.
+    """
+    which = select(Host) if only is None else select(Host).where(Host.id == only)
+    host = session.scalars(which.order_by(Host.unreachable_since.is_not(None), Host.created_at, Host.id)).first()
+    if host is None:
+        raise NoHost(why="none is registered; start the agent once")
     return host

@@ -2,8 +2,8 @@
 
 SQLite lets one transaction write at a time: all of this is a formality there. On PostgreSQL many do, and each statement
 sees what others have committed by then. Whoever decides by what a row says locks it first; and always in this order, so
-that no two wait for each other: a turn; the member; hosts by id; workspaces by id; then what belongs to them, claims by
-UUID. The counter of agents (`by_newest_agent`) may be locked at any time: who raises it holds nothing else.
+that no two wait for each other: a turn; the member; hosts by id; workspaces by id; images; then what belongs to them,
+claims by UUID. The counter of agents (`by_newest_agent`) may be locked at any time: who raises it holds nothing else.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -12,7 +13,18 @@ from sqlalchemy.orm import Session
 from webapp.domain.workspace import Desired, Phase
 from webapp.store.reads import cards
 from webapp.store.reads.cards import CardRow
-from webapp.store.tables import AgentState, Host, Image, Member, PortClaim, Team, Volume, Workspace, WorkspaceMount
+from webapp.store.tables import (
+    AgentState,
+    Host,
+    HostImage,
+    Image,
+    Member,
+    PortClaim,
+    Team,
+    Volume,
+    Workspace,
+    WorkspaceMount,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +57,33 @@ class HostRow:
 
 
 @dataclass(frozen=True, slots=True)
+class ImageOnHost:
+    host_id: str
+    host_name: str
+    size_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class ImageRow:
     id: str
     title: str
     base: str | None
+    dockerfile: str | None
     reference: str | None                   # None = not prepared
+    digest: str | None                      # of what a registry has of it
     cuda_version: str | None
+    architecture: str | None
+    size_bytes: int | None
     has_jupyter: bool
     withdrawn_at: datetime | None
+    owner_id: str | None                    # who saved it
+    owner_name: str | None
+    team_id: str | None                     # for whom
+    team_name: str | None
+    host_id: str | None                     # the only host that has it
+    saved_from: str | None                  # id of a workspace
     workspaces: int                         # made from it and not yet gone
+    hosts: tuple[ImageOnHost, ...]          # that have it, as the agent saw last
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,14 +135,26 @@ def hosts(session: Session) -> tuple[HostRow, ...]:
 
 
 def images(session: Session) -> tuple[ImageRow, ...]:
-    """Offered ones first, in their order. One statement."""
+    """Offered ones first, in their order; without those that were deleted. Two statements."""
     made = select(func.count()).where(
         Workspace.image_id == Image.id, Workspace.phase != Phase.REMOVED).scalar_subquery()
     rows = session.execute(
-        select(Image, made).order_by(Image.withdrawn_at.is_not(None), Image.position, Image.title))
+        select(Image, Member.display_name, Team.name, made)
+        .outerjoin(Member, Member.id == Image.owner_id).outerjoin(Team, Team.id == Image.team_id)
+        .where(Image.deleted_at.is_(None))
+        .order_by(Image.withdrawn_at.is_not(None), Image.position, Image.title))
+    where = defaultdict(list)
+    for found, name in session.execute(select(HostImage, Host.name).join(Host).order_by(Host.name)):
+        where[found.image_id].append(ImageOnHost(found.host_id, name, found.size_bytes))
     return tuple(
-        ImageRow(row.id, row.title, row.base, row.reference, row.cuda_version, row.has_jupyter, row.withdrawn_at, count)
-        for row, count in rows
+        ImageRow(
+            id=row.id, title=row.title, base=row.base, dockerfile=row.dockerfile, reference=row.reference,
+            digest=row.digest, cuda_version=row.cuda_version, architecture=row.architecture, size_bytes=row.size_bytes,
+            has_jupyter=row.has_jupyter, withdrawn_at=row.withdrawn_at, owner_id=row.owner_id, owner_name=owner,
+            team_id=row.team_id, team_name=team, host_id=row.host_id, saved_from=row.saved_from, workspaces=count,
+            hosts=tuple(where[row.id]),
+        )
+        for row, owner, team, count in rows
     )
 
 
@@ -133,7 +175,8 @@ def volumes(session: Session) -> tuple[VolumeRow, ...]:
 
 def checklist(session: Session) -> Checklist:
     answering = select(func.count()).where(Host.seen_at.is_not(None), Host.unreachable_since.is_(None))
-    ready = select(func.count()).where(Image.reference.is_not(None), Image.withdrawn_at.is_(None))
+    ready = select(func.count()).where(Image.reference.is_not(None), Image.withdrawn_at.is_(None),
+                                       Image.deleted_at.is_(None), Image.owner_id.is_(None))
     active = select(func.count()).where(Member.deactivated_at.is_(None))
     row = session.execute(select(
         select(AgentState.alive_at).where(AgentState.id == 1).scalar_subquery(),

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import or_, select
 from sqlalchemy.orm import Session
 
 from webapp.domain.names import suggest_name
 from webapp.domain.workspace import Desired
 from webapp.store.reads import cards
 from webapp.store.reads.cards import CardRow
+from webapp.store.reads.images import is_being_deleted, visible_to
 from webapp.store.tables import Host, Image, SshKey, Team, TeamMember, Volume, Workspace
 
 
@@ -25,6 +26,9 @@ class ImageChoice:
     reference: str | None
     cuda_version: str | None        # None = no CUDA inside
     has_jupyter: bool
+    host_id: str | None             # the only host that has it; None = any can
+    team_name: str | None           # saved for that team
+    is_own: bool                    # saved by the person who asks
 
     @property
     def is_ready(self) -> bool:
@@ -75,7 +79,7 @@ def options(session: Session, member_id: str) -> LaunchOptions:
     taken = session.scalars(
         select(Workspace.name).where(Workspace.owner_id == member_id, Workspace.desired != Desired.REMOVED))
     return LaunchOptions(
-        images=_images(session), volumes=_volumes(session, member_id),
+        images=_images(session, member_id), volumes=_volumes(session, member_id),
         has_keys=session.scalar(select(SshKey.id).where(SshKey.member_id == member_id).limit(1)) is not None,
         hosts=hosts(session), suggested_name=suggest_name(set(taken)),
     )
@@ -95,12 +99,17 @@ def hosts(session: Session) -> tuple[HostFacts, ...]:
     )
 
 
-def _images(session: Session) -> tuple[ImageChoice, ...]:
-    rows = session.scalars(
-        select(Image).where(Image.withdrawn_at.is_(None)).order_by(
-            Image.reference.is_(None), Image.position, Image.title, Image.id))     # what can be launched comes first
+def _images(session: Session, member_id: str) -> tuple[ImageChoice, ...]:
+    """What can be launched comes first. Left out is what is being saved or deleted just now."""
+    rows = session.execute(
+        select(Image, Team.name).outerjoin(Team, Team.id == Image.team_id)
+        .where(Image.withdrawn_at.is_(None), visible_to(member_id), ~is_being_deleted(),
+               or_(Image.reference.is_not(None), Image.saved_from.is_(None)))
+        .order_by(Image.reference.is_(None), Image.position, Image.title, Image.id))
     return tuple(
-        ImageChoice(row.id, row.title, row.base, row.reference, row.cuda_version, row.has_jupyter) for row in rows)
+        ImageChoice(row.id, row.title, row.base, row.reference, row.cuda_version, row.has_jupyter, row.host_id, team,
+                    row.owner_id == member_id)
+        for row, team in rows)
 
 
 def _volumes(session: Session, member_id: str) -> tuple[VolumeChoice, ...]:
