@@ -1,8 +1,5 @@
-/* Keeps one part of a page as the server sees it. The server answers the same part again; only what differs changes,
+/* Keeps parts of a page as the server sees them. The server answers the same part again; only what differs changes,
    so focus, selection, scrolling and open folds stay. Nothing is asked while nobody looks. */
-
-const live = document.querySelector("[data-live]");
-let timer, stopped = false, failures = 0;
 
 const key = node => node.nodeType === 1 ? node.id || node.dataset.key : undefined;
 const kind = node => node.nodeType === 1 ? node.tagName + "#" + (key(node) ?? "") : node.nodeType;
@@ -52,13 +49,21 @@ function patchChildren(old, fresh) {
   while (at) { const next = at.nextSibling; if (!isGone(at)) at.remove(); at = next }
 }
 
-function take(html) {
-  const fresh = new DOMParser().parseFromString(html, "text/html").querySelector("[data-live]");
+/* A log is followed while its end is in sight; who reads further up stays where they are. */
+const ENDS_WITHIN_PX = 24;
+const atEnd = box => box.scrollHeight - box.scrollTop - box.clientHeight <= ENDS_WITHIN_PX;
+const logs = within => [...within.querySelectorAll("[data-follow]")];
+const follow = box => { box.scrollTop = box.scrollHeight };
+
+function take(live, html) {
+  const fresh = new DOMParser().parseFromString(html, "text/html").getElementById(live.id);
   if (!fresh) return;
   window.berthTimes(fresh);
   const focused = live.contains(document.activeElement);
   const before = live.dataset.say;
+  const followed = new Map(logs(live).map(box => [box, atEnd(box)]));
   patch(live, fresh);
+  for (const box of logs(live)) if (followed.get(box) ?? true) follow(box);
   if (focused && !live.contains(document.activeElement)) live.querySelector("h1, h2")?.focus();
   if (live.dataset.say && live.dataset.say !== before) window.berthSay(live.dataset.say);
   if (live.dataset.title) document.title = live.dataset.title;
@@ -72,28 +77,40 @@ function warn(text) {
   box.querySelector("[data-text]").textContent = text;
 }
 
-async function ask() {
-  clearTimeout(timer);
-  if (stopped || document.hidden) return;
-  try {
-    const answer = await fetch(live.dataset.live, { headers: { Accept: "text/html, application/problem+json" } });
-    if (answer.ok) {
-      take(await answer.text());
-      failures = 0;
-      warn("");
-    } else if (answer.status === 401 || answer.status === 404) {
-      stopped = true;
-      warn(live.dataset[answer.status === 401 ? "saySignedOut" : "sayGone"]);
-    } else throw new Error(answer.status);
-  } catch {
-    failures += 1;
-    if (failures > 1) warn(live.dataset.sayLost);
-  }
-  const seconds = Math.min(30, Number(live.dataset.every || 5) * 2 ** Math.max(0, failures - 2));
-  timer = setTimeout(ask, seconds * 1000);
-}
+function keep(live) {
+  let timer, stopped = false, failures = 0, asked = 0;
 
-if (live) {
+  async function ask() {
+    clearTimeout(timer);
+    if (stopped || document.hidden) return;
+    const turn = ++asked;       /* an answer that a newer question has overtaken is dropped */
+    try {
+      const answer = await fetch(live.dataset.live, { headers: { Accept: "text/html, application/problem+json" } });
+      const html = answer.ok ? await answer.text() : "";
+      if (turn !== asked) return;
+      if (answer.ok) {
+        take(live, html);
+        failures = 0;
+        warn("");
+      } else if (answer.status === 401 || answer.status === 404) {
+        stopped = true;
+        warn(live.dataset[answer.status === 401 ? "saySignedOut" : "sayGone"]);
+      } else throw new Error(answer.status);
+    } catch {
+      if (turn !== asked) return;
+      failures += 1;
+      if (failures > 1) warn(live.dataset.sayLost);
+    }
+    const seconds = Math.min(30, Number(live.dataset.every || 5) * 2 ** Math.max(0, failures - 2));
+    timer = setTimeout(ask, seconds * 1000);
+  }
+
   timer = setTimeout(ask, Number(live.dataset.every || 5) * 1000);
   document.addEventListener("visibilitychange", ask);
+  live.addEventListener("berth:ask", ask);
+}
+
+for (const live of document.querySelectorAll("[data-live]")) {
+  logs(live).forEach(follow);
+  keep(live);
 }

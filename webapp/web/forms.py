@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from flask import request
+from werkzeug.datastructures import MultiDict
 
 from webapp.errors import N_, AppError, FieldProblem, InvalidInput
 from webapp.web.shown import sentence
@@ -29,6 +30,13 @@ class Form:
         source = sent or defaults
         self.values = {name: source.get(name, "") for name in self._limits}
         self.problems: dict[str, list[str]] = {}
+
+    @classmethod
+    def half_filled(cls, *names: str) -> Form:
+        """Out of the query: a page asks by itself what its form would do as it is now."""
+        form = cls(*names)
+        form.values = {name: request.args.get(name, "") for name in names}
+        return form
 
     def __getitem__(self, name: str) -> str:
         return self.values[name]
@@ -64,10 +72,15 @@ class Form:
         self.problems.setdefault(field, []).append(text)
 
 
+def what_was_sent() -> MultiDict[str, str]:
+    """A form, or what a GET has in its query."""
+    return request.form if request.method == "POST" else request.args
+
+
 def ticked(name: str) -> bool:
     return name in request.form
 
 
 def chosen(name: str) -> list[str]:
     """All values of one name, as of checkboxes; at most 200, each once."""
-    return list(dict.fromkeys(request.form.getlist(name)))[:200]
+    return list(dict.fromkeys(what_was_sent().getlist(name)))[:200]

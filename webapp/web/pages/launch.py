@@ -2,34 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from flask import Blueprint, redirect, render_template, request, url_for
+from flask import Blueprint, redirect, render_template, url_for
 from werkzeug.wrappers import Response
 
 from webapp.domain import cuda
-from webapp.domain.names import excerpt
 from webapp.domain.sizes import format_cpus, format_size
-from webapp.errors import N_, AppError, InvalidInput, NoCapacity
+from webapp.errors import N_, AppError, NoCapacity
 from webapp.services import keys, workspaces
 from webapp.services.orders import LaunchRequest
 from webapp.services.problems import Problems
 from webapp.store.reads import launch as reads
 from webapp.store.reads.launch import LaunchOptions
-from webapp.web import gpus
+from webapp.web import choices, gpus
+from webapp.web.choices import ANY, CHOSEN_NOT_FREE, NONE, THESE, Cards
 from webapp.web.context import actor, here, member, now, reading, writing
-from webapp.web.forms import Form, chosen
+from webapp.web.forms import Form
 from webapp.web.shown import sentence
 
 blueprint = Blueprint("launch", __name__)
 # A service's name of a field → this form's.
 FIELDS = {"image": "image_id", "text": "ssh_key", "ssh_keys": "ssh_key", "title": "ssh_key"}
-MOUNT_WAYS = {"": None, "ro": True, "rw": False}    # value of a volume's choice → read only; None = not mounted
-# Ways to get cards, values of the field gpu_way: none, `gpu_count` free ones (of `gpu_model`), those ticked (`gpu`).
-NONE, ANY, THESE = "none", "any", "these"
-CHOSEN_NOT_FREE = N_("Not all of the cards you chose are free now.")
-MOST_UUID = 100     # characters; a MIG slice of an old driver has 54
-MOST_TICKED = 200   # as forms.chosen; more than any host has
 
 
 @blueprint.get("/launch")
@@ -58,7 +50,7 @@ def poll_gpus() -> str:
 @blueprint.post("/launch")
 def launch() -> tuple[str, int] | Response:
     form = _form()
-    ticked = _ticked(form)
+    ticked = choices.ticked(form)
     try:
         form.check()
         with writing() as db:
@@ -66,11 +58,12 @@ def launch() -> tuple[str, int] | Response:
             if form["ssh_key"].strip():
                 with problems.gather():
                     keys.add_keys(db, actor(), member_id=member().id, text=form["ssh_key"], title="", now=now())
-            cards: dict[str, Any] = {}
+            cards = None
             with problems.gather():
-                cards = _read_cards(form, ticked)
+                cards = choices.read_cards(form, ticked)
             with problems.gather():
-                workspace = workspaces.launch(db, actor(), _request(form, cards), house=here().rules, now=now())
+                workspace = workspaces.launch(
+                    db, actor(), _request(form, cards or Cards()), house=here().rules, now=now())
             problems.raise_if_any()
     except NoCapacity as error:
         return _page(form, _offered(), ticked, error), error.status
@@ -84,52 +77,11 @@ def _form(**defaults: str) -> Form:
                 long=("ssh_key",), **defaults)
 
 
-def _ticked(form: Form) -> list[str]:
-    """UUIDs. `gpu_take` is the button of an offer: its cards count, as if they had been ticked."""
-    taken = request.form.get("gpu_take")
-    if taken is None:
-        return chosen("gpu")
-    form.values["gpu_way"] = THESE
-    return list(dict.fromkeys(taken.split(",")))[:MOST_TICKED]
-
-
-def _read_cards(form: Form, ticked: list[str]) -> dict[str, Any]:
-    """Fields of a LaunchRequest. A tick that would not count is refused rather than left out."""
-    way = form["gpu_way"]
-    if way not in (NONE, ANY, THESE):
-        raise InvalidInput.of("gpus", N_("Choose whether it gets GPUs: none, any that are free, or cards you pick."))
-    if way != THESE and ticked:
-        raise InvalidInput.of(
-            "gpus", N_("You ticked cards, but not “Pick cards”. Choose that, or untick them."))
-    if way == THESE:
-        return {"gpu_uuids": _checked(ticked)}
-    if way == NONE:
-        return {}
-    count = form["gpu_count"].strip()
-    if not count.strip("0"):
-        raise InvalidInput.of("gpus", N_("Enter how many GPUs, at least 1; for none choose “No GPU”."))
-    return {"gpus": count, "gpu_model": form["gpu_model"]}
-
-
-def _checked(ticked: list[str]) -> tuple[str, ...]:
-    if not ticked:
-        raise InvalidInput.of("gpus", N_("Tick the cards that it is to have, or choose another way."))
-    odd = next((uuid for uuid in ticked if len(uuid) > MOST_UUID or not uuid.isprintable()), None)
-    if odd is not None:
-        raise InvalidInput.of("gpus", N_("There is no GPU %(given)s, or not any more. Choose from the list."),
-                              given=excerpt(odd))
-    return tuple(ticked)
-
-
-def _request(form: Form, cards: dict[str, Any]) -> LaunchRequest:
-    return LaunchRequest(name=form["name"].strip(), image_id=form["image_id"], cpus=form["cpus"].strip(),
-                         memory=form["memory"].strip(), shm=form["shm"].strip(), mounts=_mounts(), **cards)
-
-
-def _mounts() -> tuple[tuple[str, bool], ...]:
-    """Fields `mount-ID`; an unknown way counts as not chosen, an unknown volume is refused by the service."""
-    ways = ((volume_id, MOUNT_WAYS.get(way)) for volume_id, way in _chosen_ways())
-    return tuple((volume_id, read_only) for volume_id, read_only in ways if read_only is not None)
+def _request(form: Form, cards: Cards) -> LaunchRequest:
+    return LaunchRequest(
+        name=form["name"].strip(), image_id=form["image_id"], cpus=form["cpus"].strip(), memory=form["memory"].strip(),
+        shm=form["shm"].strip(), mounts=choices.read_mounts(), gpus=cards.count, gpu_model=cards.model,
+        gpu_uuids=cards.uuids)
 
 
 def _offered() -> LaunchOptions:
@@ -159,11 +111,7 @@ def _page(
         "offers": gpus.offers(no_capacity.facts, hosts),
     } if no_capacity else None
     return render_template(
-        "launch.html", form=form, offered=offered, mounts=dict(_chosen_ways()), ticked=ticked or (), refused=refused,
-        groups=[gpus.group(host, member().id) for host in hosts], models=gpus.models_of(hosts),
+        "launch.html", form=form, offered=offered, mounts=dict(choices.ways_of_volumes()), ticked=ticked or (),
+        refused=refused, groups=[gpus.group(host, member().id) for host in hosts], models=gpus.models_of(hosts),
         unfit={image.id: gpus.unfit_hosts(image, hosts) for image in offered.images},
         most_cpus=rules.max_cpu_millis, most_memory=rules.max_memory_bytes)
-
-
-def _chosen_ways() -> list[tuple[str, str]]:
-    return [(name.removeprefix("mount-"), way) for name, way in request.form.items() if name.startswith("mount-")]
