@@ -29,9 +29,12 @@ from types import ModuleType
 import docker
 import docker.errors
 
+from webapp.cli.workspace_image import ensure
 from webapp.domain.container import LABEL_INSTANCE
 from webapp.engines import network_name
+from webapp.engines.docker import DockerEngine
 from webapp.engines.docker.host_rules import HostRules
+from webapp.engines.docker.local_base import ensure_local_base
 
 ROOT = Path(__file__).resolve().parent.parent
 LOCKS = Path(tempfile.gettempdir(), f"berth-test-{os.getuid()}")
@@ -79,12 +82,10 @@ def engine() -> Iterator[str]:
 
 def workspace_image(engine_url: str, progress: Callable[[str], None] = print, *, jupyter: bool = True) -> str:
     """The reference of the workspace image on the base that needs no registry: the same everywhere, and CPU only."""
-    build = load(ROOT / "images" / "build.py")
     with locked("image"):
-        with closing(docker.DockerClient(base_url=engine_url, timeout=build.BUILD_SECONDS)) as client:
-            base = build._ensure_local_base(client, progress)
-        reference: str = build.ensure_workspace_image(engine_url, base, jupyter=jupyter, progress=progress)
-        return reference
+        with closing(DockerEngine(engine_url, instance="", host="this machine")) as engine:
+            base = ensure_local_base(engine, engine_url, progress)
+        return ensure(engine_url, base, jupyter=jupyter, progress=progress).reference
 
 
 @contextmanager

@@ -199,8 +199,36 @@ class DiskFull(EngineRejected):
 
 
 class ImageNotFound(EngineError):
+    """There is no such image: not on the engine, and not in its registry."""
+
     code, status = "image_not_found", 404
     title = N_("The image %(image)s cannot be had on %(host)s: %(detail)s")
+
+
+class RegistryRefused(EngineError):
+    """The registry wants a login, or another one."""
+
+    code, status = "registry_refused", 502
+    title = N_("The registry does not give the image %(image)s to %(host)s: %(detail)s")
+
+
+class PullFailed(EngineError):
+    """A pull was broken off on the way, by the network or the registry: the next one goes on where it was."""
+
+    code, status, retry = "pull_failed", 502, True
+    title = N_("The image %(image)s could not be pulled to %(host)s: %(detail)s")
+
+
+class BuildFailed(EngineError):
+    """Facts: detail; step (from 1) and command of the instruction that failed; line of a text that cannot be read."""
+
+    code, status = "build_failed", 502
+    title = N_("The image could not be built on %(host)s: %(detail)s")
+
+
+class ImageHeld(EngineRejected):
+    code, status, retry = "image_held", 409, True
+    title = N_("The image is in use by a container on %(host)s: %(detail)s")
 
 
 def fill(message: str, facts: Mapping[str, Any]) -> str:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from contract_endings import EndingsContract
+from contract_images import ImagesContract
 from contract_lab import UID, Lab, Spec, detail_of, eventually, running
 
 from webapp.domain.container import Container, ContainerState, File, PublishedPort
@@ -15,7 +16,7 @@ from webapp.errors import EngineRejected, ImageNotFound, PortTaken
 SECRET = b"not to be committed"
 
 
-class EngineContract(EndingsContract):
+class EngineContract(EndingsContract, ImagesContract):
     """Inherited by the test class of each adapter, whose module has a fixture `lab`."""
 
     # -- what is listed
@@ -293,15 +294,6 @@ class EngineContract(EndingsContract):
         assert lab.engine.ensure_image(lab.image, progress.append) == lab.engine.image(lab.image)
         assert progress == []
 
-    def test_an_image_that_cannot_be_had_says_why(self, lab: Lab) -> None:
-        reference = "localhost:9/berth-test/nowhere:1"
-        assert lab.engine.image(reference) is None
-
-        with pytest.raises(ImageNotFound) as caught:
-            lab.engine.ensure_image(reference, lambda progress: None)
-
-        assert caught.value.facts["image"] == reference and caught.value.facts["detail"]
-
     def test_a_commit_has_the_layer_but_no_labels_and_no_volume(self, lab: Lab, spec: Spec) -> None:
         id_ = running(lab, spec())
         lab.engine.put(id_, [File("/etc/berth/token", 0o400, UID, UID, SECRET)])
@@ -323,16 +315,6 @@ class EngineContract(EndingsContract):
         lab.engine.remove(id_)
 
         assert lab.engine.list() == []
-
-    def test_an_image_in_use_is_not_removed_and_is_gone_after(self, lab: Lab, spec: Spec) -> None:
-        lab.engine.commit(lab.engine.create(spec()), lab.committed)
-        user = lab.engine.create(spec("2", image=lab.committed))
-        with pytest.raises(EngineRejected):
-            lab.engine.remove_image(lab.committed)
-        lab.engine.remove(user)
-        lab.engine.remove_image(lab.committed)
-
-        assert lab.engine.image(lab.committed) is None
 
     # -- the machine
 

@@ -29,6 +29,10 @@ class Lab(Protocol):
     committed: str              # a reference that a test may commit to
     image: str                  # its main process obeys TERM (143) and prints "ready"; it has the file /only-in-image
     image_with_volume: str
+    pulled: str                 # a reference that its registry has, and the engine has not
+
+    def move_tag(self) -> str:
+        """The registry gives the tag of `pulled` another image; the digest of the former one, sha256:…"""
 
     def listen(self, port: int) -> AbstractContextManager[None]:
         """Another program of the machine holds a port."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from contextlib import contextmanager
 import docker
 from conftest import TINY, TINY_WITH_VOLUME
 from contract_lab import UID
+from faults.registry import Registry
 
 from webapp.domain.container import File
 from webapp.domain.ports import PortRange
@@ -21,13 +21,25 @@ class DockerLab:
     image = TINY
     image_with_volume = TINY_WITH_VOLUME
 
-    def __init__(self, url: str, api: docker.APIClient, instances: tuple[str, str], ports: PortRange) -> None:
+    def __init__(
+        self, url: str, api: docker.APIClient, instances: tuple[str, str], ports: PortRange, registry: Registry,
+    ) -> None:
         self.api = api
         self.instance, self.other_instance = instances
         self.committed = f"berth-{self.instance}-committed:1"
         self.engine = DockerEngine(url, instance=self.instance, host="gpu1")
         self.other_engine = DockerEngine(url, instance=self.other_instance, host="gpu1")
+        self._registry = registry
         self._ports = itertools.cycle(range(ports.first, ports.last + 1))
+
+    @property
+    def pulled(self) -> str:
+        return self._registry.reference("pulled")
+
+    def move_tag(self) -> str:
+        former = self._registry.image("pulled").digest
+        self._registry.move("pulled")
+        return former
 
     @contextmanager
     def listen(self, port: int) -> Iterator[None]:
@@ -71,5 +83,8 @@ class DockerLab:
         for volume in self.api.volumes()["Volumes"] or []:
             if volume["Name"].startswith(mine):
                 self.api.remove_volume(volume["Name"])
-        with contextlib.suppress(docker.errors.NotFound):
-            self.api.remove_image(self.committed, force=True)
+        pulled = self.pulled.rpartition(":")[0]
+        for row in self.api.images():
+            names = [*(row["RepoTags"] or ()), *(row["RepoDigests"] or ())]
+            if any(name == self.committed or name.startswith((f"{pulled}:", f"{pulled}@")) for name in names):
+                self.api.remove_image(row["Id"], force=True)

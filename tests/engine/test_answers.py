@@ -10,6 +10,8 @@ import pytest
 import requests
 
 from webapp.domain.container import ContainerState, PublishedPort, PullProgress
+from webapp.domain.images import BuildOutput
+from webapp.engines.docker import build
 from webapp.engines.docker.commit import changes
 from webapp.engines.docker.observed import (
     engine_event,
@@ -21,7 +23,17 @@ from webapp.engines.docker.observed import (
 from webapp.engines.docker.output import Frames, Tail, readable
 from webapp.engines.docker.pull import follow
 from webapp.engines.docker.translation import port_in, refusal, short, translated
-from webapp.errors import DiskFull, EngineRejected, EngineUnreachable, ImageNotFound, PortTaken
+from webapp.errors import (
+    BuildFailed,
+    DiskFull,
+    EngineRejected,
+    EngineUnreachable,
+    ImageHeld,
+    ImageNotFound,
+    PortTaken,
+    PullFailed,
+    RegistryRefused,
+)
 
 # Sentences as engines wrote them.
 TAKEN_BY_PROGRAM_20_10 = (
@@ -115,11 +127,21 @@ def test_a_pull_reports_bytes_of_the_layers_seen_so_far() -> None:
     follow(recorded(PULL), "x:1", host="gpu1", progress=progress.append)
 
     assert progress == [
-        PullProgress(10, 100),
-        PullProgress(60, 400),
-        PullProgress(150, 400),
-        PullProgress(400, 400),
+        PullProgress(10, 100, 0, 2),
+        PullProgress(60, 400, 0, 2),
+        PullProgress(150, 400, 0, 2),
+        PullProgress(150, 400, 1, 2),
+        PullProgress(400, 400, 1, 2),
     ]
+
+
+def test_layers_that_are_there_already_count_as_done() -> None:
+    progress: list[PullProgress] = []
+    there = {"status": "Already exists", "progressDetail": {}, "id": "cc"}
+
+    follow([there, *recorded(PULL)], "x:1", host="gpu1", progress=progress.append)
+
+    assert progress[0] == PullProgress(0, None, 1, 1) and progress[-1] == PullProgress(400, 400, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -127,9 +149,15 @@ def test_a_pull_reports_bytes_of_the_layers_seen_so_far() -> None:
     [
         ("manifest for x:1 not found: manifest unknown: manifest unknown", ImageNotFound),
         ("pull access denied for x, repository does not exist or may require 'docker login'", ImageNotFound),
-        ("unauthorized: authentication required", ImageNotFound),
-        ("toomanyrequests: You have reached your pull rate limit", ImageNotFound),
-        ("filesystem layer verification failed for digest sha256:00", ImageNotFound),
+        ("no matching manifest for linux/arm64/v8 in the manifest list entries", ImageNotFound),
+        ("unauthorized: authentication required", RegistryRefused),
+        ("Get https://127.0.0.1:5000/v2/x/manifests/1: no basic auth credentials", RegistryRefused),
+        ("denied: requested access to the resource is denied", RegistryRefused),
+        ("toomanyrequests: You have reached your pull rate limit", PullFailed),
+        ("filesystem layer verification failed for digest sha256:00", PullFailed),
+        ('Get "https://registry-1.docker.io/v2/": dial tcp: lookup registry-1.docker.io: no such host', PullFailed),
+        ('Get "https://registry-1.docker.io/v2/": net/http: TLS handshake timeout', PullFailed),
+        ("unexpected EOF", PullFailed),
         (DISK_FULL, DiskFull),
     ],
 )
@@ -143,8 +171,67 @@ def test_an_error_inside_the_stream_ends_the_pull_with_its_cause(sentence: str, 
 
 
 def test_an_error_that_has_only_its_detail_is_seen_too() -> None:
-    with pytest.raises(ImageNotFound):
-        follow([{"errorDetail": {"message": "denied"}}], "x:1", host="gpu1", progress=lambda progress: None)
+    with pytest.raises(PullFailed):
+        follow([{"errorDetail": {"message": "gone"}}], "x:1", host="gpu1", progress=lambda progress: None)
+
+
+# -- build: pieces of lines, and steps of their own
+
+BUILD = r"""{"stream":"Step 1/3 : FROM debian:12.11"}
+{"stream":"\n"}
+{"stream":" ---\u003e e6a2a19722ce\n"}
+{"stream":"Step 2/3 : RUN echo hi  \u0026\u0026 make"}
+{"stream":"\n"}
+{"stream":"\u001b[91mwar"}
+{"stream":"ning: x\n\u001b[0m 10%\r100%\r\ndo"}
+{}
+{"stream":"ne"}
+{"errorDetail":{"code":2,"message":"The command returned a non-zero code: 2"},"error":"as said"}"""
+
+
+def test_a_build_is_told_by_whole_lines_and_steps() -> None:
+    told: list[BuildOutput] = []
+
+    with pytest.raises(BuildFailed) as caught:
+        build.follow(recorded(BUILD), host="gpu1", tell=told.append)
+
+    assert "".join(output.text for output in told) == (
+        "Step 1/3 : FROM debian:12.11\n ---> e6a2a19722ce\nStep 2/3 : RUN echo hi  && make\nwarning: x\n 10%\n100%\n"
+        "done\n")
+    assert [(output.step, output.steps) for output in told if output.text][-1] == (2, 3)
+    facts = caught.value.facts
+    assert (facts["step"], facts["command"]) == (2, "RUN echo hi && make")
+    assert facts["last"].splitlines()[-2:] == ["100%", "done"] and facts["detail"] == "as said"
+
+
+def test_a_line_without_an_end_is_cut() -> None:
+    told: list[BuildOutput] = []
+
+    build.follow([{"stream": "x" * 100} for _ in range(100)], host="gpu1", tell=told.append)
+
+    lines = "".join(output.text for output in told).splitlines()
+    assert sum(map(len, lines)) == 10_000 and max(map(len, lines)) < 4300
+
+
+def test_a_silence_is_told_too() -> None:
+    told: list[BuildOutput] = []
+
+    build.follow([{}, {}], host="gpu1", tell=told.append)
+
+    assert told[:2] == [BuildOutput("", None, None)] * 2
+
+
+def test_a_full_disk_in_a_build_is_told_apart() -> None:
+    with pytest.raises(DiskFull):
+        build.follow([{"error": "write /x: no space left on device"}], host="gpu1", tell=lambda output: None)
+
+
+@pytest.mark.parametrize("sentence", [
+    'conflict: unable to remove repository reference "x:1" (must force) - container 1 is using its referenced image 2',
+    "conflict: unable to delete 2e (cannot be forced) - image is being used by running container 1f",
+])
+def test_an_image_with_a_container_is_told_apart(sentence: str) -> None:
+    assert isinstance(refusal(sentence, host="gpu1", status=409), ImageHeld)
 
 
 # -- JSON of the engine, with holes

@@ -15,6 +15,7 @@ from contract import EngineContract
 from contract_gpus import GpusContract
 from contract_lab import UID, Spec, actions, detail_of, eventually, running
 from docker_lab import DockerLab
+from faults.registry import Registry, registry
 from lossy_proxy import LossyProxy
 
 from webapp.domain.container import File, FolderMount, VolumeMount
@@ -34,11 +35,17 @@ def instances(engine_url: str) -> Iterator[tuple[str, str]]:
         yield one, other
 
 
+@pytest.fixture(scope="module")
+def served() -> Iterator[Registry]:
+    with registry() as served:
+        yield served
+
+
 @pytest.fixture
 def lab(
-    engine_url: str, docker_api: docker.APIClient, instances: tuple[str, str], ports: PortRange
+    engine_url: str, docker_api: docker.APIClient, instances: tuple[str, str], ports: PortRange, served: Registry,
 ) -> Iterator[DockerLab]:
-    lab = DockerLab(engine_url, docker_api, instances, ports)
+    lab = DockerLab(engine_url, docker_api, instances, ports, served)
     lab.sweep()
     yield lab
     lab.sweep()

@@ -23,15 +23,29 @@ class FakeLab:
     committed = "berth-test/committed:1"
     image = "berth-test/tiny:1"
     image_with_volume = "berth-test/tiny-with-volume:1"
+    pulled = "team/pulled:1"
 
     def __init__(self) -> None:
         self.machine = FakeMachine()
         self.machine.add_image(self.image, files={"/only-in-image": b"here"})
         self.machine.add_image(self.image_with_volume, volumes=("/data",))
+        self.machine.pull_script = [PullProgress(0, None, 0, 1), PullProgress(100, 100, 1, 1)]
+        self.move_tag()
         self.machine.on_start = lambda container: setattr(container, "log", "ready\n")
         self.engine = FakeEngine(instance=self.instance, host="fake", machine=self.machine)
         self.other_engine = FakeEngine(instance=self.other_instance, host="fake", machine=self.machine)
         self._next_port = 20000
+
+    def move_tag(self) -> str:
+        former = self.machine.registry.get(self.pulled)
+        id_ = self.machine.new_id()
+        self.machine.registry[self.pulled] = ImageFacts(
+            f"sha256:{id_}", 1, "amd64", (), {}, digests=(f"team/pulled@sha256:{id_}",))
+        if former is None:
+            return ""
+        repository, _, digest = former.digests[0].partition("@")
+        self.machine.registry[f"{repository}@{digest}"] = former
+        return digest
 
     @contextmanager
     def listen(self, port: int) -> Iterator[None]:

@@ -52,7 +52,7 @@ def test_image_is_pulled_and_the_row_says_how_far_it_is(house: House, alice: Per
     row = workspace.until(Phase.RUNNING)
 
     step = next(step for step in row.progress["steps"] if step["name"] == "image")
-    assert step["state"] == "done" and step["total_bytes"] == len(served.image("whole").layer)
+    assert step["state"] == "done" and step["total_bytes"] == len(served.image("whole").layers[0])
     workspace.remove().until(Phase.REMOVED)
 
 

@@ -16,6 +16,7 @@ from webapp.cli import children, lock, web_account, workspace_image
 from webapp.cli.failure import AddressTaken
 from webapp.cli.house import ACTOR, now
 from webapp.cli.steps import Steps
+from webapp.engines.recipe import NoRecipe
 from webapp.services import hosts, images
 from webapp.settings import Settings, load_secret_key, load_settings
 from webapp.simulation import state as simulation
@@ -79,7 +80,7 @@ def _prepare_image(store: Store, settings: Settings, steps: Steps) -> None:
         with steps.step("workspace image") as say:
             prepared = workspace_image.ensure(settings.engine_url, None, jupyter=True, progress=say)
             workspace_image.register(store, prepared, ACTOR, now=now())
-    except (workspace_image.ImageNotMade, workspace_image.NoBuilder) as error:
+    except (workspace_image.ImageNotMade, NoRecipe) as error:
         steps.warn(str(error))
         steps.warn("Going on without: nothing can be launched until “berth image prepare” worked.")
 

@@ -1,34 +1,28 @@
-"""The workspace image, made by images/build.py of a checkout and written into the catalogue."""
+"""The workspace image, made on this server and written into the catalogue."""
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import socket
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from types import ModuleType
 
 from webapp.domain.actor import Actor
-from webapp.errors import N_, AppError
+from webapp.domain.container import PullProgress
+from webapp.domain.images import BuildOutput
+from webapp.engines import Engine, open_engine, recipe
+from webapp.engines.docker.local_base import NoLocalBase, ensure_local_base
+from webapp.engines.registries import DIRECT, RegistryAccess
+from webapp.errors import N_, AppError, BuildFailed, DiskFull, EngineError, EngineUnreachable
 from webapp.services import images
 from webapp.store.reads import house as reads
 from webapp.store.session import Store
 
-BUILDER = Path(__file__).resolve().parents[2] / "images" / "build.py"
 LOCAL_TITLE = "Debian · CPU PyTorch"
 MOST_TITLE = 48     # characters; a title may have 60
 
 Progress = Callable[[str], None]
-
-
-class NoBuilder(AppError):
-    """Installed from a wheel: the files that the image is made of are not there."""
-
-    code, status = "no_image_builder", 500
-    title = N_("This installation has no images/ folder to make a workspace image from. Run “berth image prepare” in a "
-               "checkout, or add a ready image: berth image add.")
 
 
 class ImageNotMade(AppError):
@@ -43,24 +37,26 @@ class Prepared:
     base: str           # as the catalogue has it
     reference: str
     has_jupyter: bool
-    is_local: bool      # made here, because no registry answered
+    is_local: bool      # on a base made here, because no registry answered
 
 
-def ensure(engine_url: str, base: str | None, *, jupyter: bool, progress: Progress) -> Prepared:
+def ensure(
+    engine_url: str, base: str | None, *, jupyter: bool, progress: Progress, registries: RegistryAccess = DIRECT,
+) -> Prepared:
     """The workspace image on `base` (None = the default, or the local one where no registry answers).
 
-    Raises:  NoBuilder, ImageNotMade.
+    Raises:  NoRecipe, ImageNotMade.
     """
-    build = _builder()
-    try:
-        reference = build.ensure_workspace_image(engine_url, base, jupyter=jupyter, progress=progress)
-    except Exception as error:  # the builder's own errors, docker's, and the network's: all end the same way
-        raise ImageNotMade(why=_short(error)) from error
-    local = build.local_base_reference()
-    is_local = reference == build.workspace_reference(local, jupyter=jupyter)
+    with closing(open_engine(engine_url, instance="", host=socket.gethostname(), registries=registries)) as engine:
+        try:
+            chosen = _base_of_what_is_there(engine, base, jupyter) or _obtain_base(engine, engine_url, base, progress)
+            reference = _build(engine, chosen, jupyter, progress)
+        except (EngineError, NoLocalBase) as error:
+            raise ImageNotMade(why=_short(error)) from error
+    is_local = chosen == recipe.local_base_reference()
     # Without its hash: a new recipe of the local base is the same entry of the catalogue, not another one.
-    known = local.rpartition("-")[0] if is_local else base or build.default_base()
-    return Prepared(base=known, reference=str(reference), has_jupyter=jupyter, is_local=is_local)
+    return Prepared(base=recipe.LOCAL_BASE if is_local else chosen, reference=reference, has_jupyter=jupyter,
+                    is_local=is_local)
 
 
 def register(store: Store, prepared: Prepared, actor: Actor, *, now: datetime) -> None:
@@ -77,17 +73,49 @@ def register(store: Store, prepared: Prepared, actor: Actor, *, now: datetime) -
                 title=f"{title} · SSH only", cuda_version=None, now=now)
 
 
-def _builder() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("berth_image_build", BUILDER) if BUILDER.is_file() else None
-    if spec is None or spec.loader is None:
-        raise NoBuilder
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module     # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module
+def _base_of_what_is_there(engine: Engine, base: str | None, jupyter: bool) -> str | None:
+    """The base of a workspace image that the engine has already; None = one is to be made."""
+    candidates = [base] if base else [recipe.default_base(), recipe.local_base_reference()]
+    found = (each for each in candidates if engine.image(recipe.workspace_reference(each, jupyter=jupyter)))
+    return next(found, None)
 
 
-def _short(error: Exception) -> str:
-    """The first line, and the last ones of a build, where the reason is."""
-    lines = [line for line in str(error).splitlines() if line.strip()]
-    return "\n".join(lines if len(lines) <= 8 else [lines[0], "…", *lines[-6:]]) or type(error).__name__
+def _obtain_base(engine: Engine, engine_url: str, wanted: str | None, progress: Progress) -> str:
+    base = wanted or recipe.default_base()
+
+    def tell(pulled: PullProgress) -> None:
+        total = f" of {pulled.total_bytes / 1e9:.1f}" if pulled.total_bytes else ""
+        progress(f"pulling {base}: {pulled.done_bytes / 1e9:.1f}{total} GB, "
+                 f"{pulled.layers_done} of {pulled.layers_total} layers")
+
+    try:
+        engine.ensure_image(base, tell)
+    except (EngineUnreachable, DiskFull):
+        raise
+    except EngineError as error:
+        if wanted:
+            raise
+        progress(f"{error}; taking a Debian base made here instead")
+        return ensure_local_base(engine, engine_url, progress)
+    return base
+
+
+def _build(engine: Engine, base: str, jupyter: bool, progress: Progress) -> str:
+    reference = recipe.workspace_reference(base, jupyter=jupyter)
+
+    def tell(output: BuildOutput) -> None:
+        for line in output.text.splitlines():
+            if line.startswith("Step "):
+                progress(line[:100])
+
+    if engine.image(reference) is None:
+        progress(f"building {reference}")
+        engine.build(recipe.workspace_context(), reference, tell=tell,
+                     arguments=recipe.workspace_arguments(reference, base, jupyter=jupyter))
+    return reference
+
+
+def _short(error: AppError) -> str:
+    """The sentence, and of a build its last lines, where the reason is."""
+    last = str(error.facts.get("last", "")).splitlines()[-6:] if isinstance(error, BuildFailed) else []
+    return "\n".join([str(error), *last])

@@ -14,9 +14,13 @@ LABEL_WORKSPACE = "berth.workspace"
 LABEL_REVISION = "berth.revision"
 LABEL_PORTS = "berth.ports"     # "ssh=20001,jupyter=20002": the list of a stopped container shows no ports
 LABEL_GPUS = "berth.gpus"       # UUIDs with commas between, ascending: the list shows no cards at all
+LABEL_SHAPE = "berth.shape"     # domain.moving.shape: what else it must be made anew for
+LABEL_LIMITS = "berth.limits"   # domain.moving.limits: those that it was made with
 LABEL_PREFIX = "berth."
 LABEL_IGNORE = "berth.ignore"   # put on a container by hand: "gpus" = it uses no card, although it was given some
 IMAGE_LABEL_PREFIX = "berth.image."     # what kind of image it is (images/README.md): true of a commit as well
+LABEL_PRIVATE_IMAGE = "berth.image.private"     # repository of a workspace's private images; "" on its containers, so
+                                                # that no other commit of them is taken for one
 
 
 def marks_a_container(label: str) -> bool:
@@ -86,7 +90,7 @@ class ContainerSpec:
 
 
 _IDENTITY = (LABEL_INSTANCE, LABEL_WORKSPACE, LABEL_REVISION)
-_GIVEN = (LABEL_PORTS, LABEL_GPUS)
+_GIVEN = (LABEL_PORTS, LABEL_GPUS, LABEL_SHAPE)
 
 
 def is_made_for(spec: ContainerSpec, labels: Mapping[str, str]) -> bool:
@@ -159,6 +163,8 @@ class ContainerDetail:
     finished_at: datetime | None
     ports: tuple[PublishedPort, ...]            # as configured, whether running or not
     gpus: tuple[str, ...] = ()                  # what it asks the engine for, ascending: UUIDs, "0", "all"
+    cpu_millis: int = 0                         # as it is limited now; 0 = not
+    memory_bytes: int = 0                       # the same
     raw: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
@@ -206,7 +212,25 @@ class ImageFacts:
     architecture: str
     volumes: tuple[str, ...]    # VOLUME lines; such an image is refused
     labels: Mapping[str, str]
-    digests: tuple[str, ...] = ()
+    digests: tuple[str, ...] = ()       # "repository@sha256:…", of those that it was pulled from
+    created_at: datetime | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """What a container has written, and on how much it lies."""
+
+    size_bytes: int
+    layers: int                 # of its image; one more is made by a commit
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """On the disk where the engine keeps images and containers."""
+
+    free_bytes: int             # for the engine, which may be more than others get
+    total_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +239,8 @@ class PullProgress:
 
     done_bytes: int
     total_bytes: int | None
+    layers_done: int = 0        # also those that were there before
+    layers_total: int = 0
 
     @property
     def percent(self) -> int | None:

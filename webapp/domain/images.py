@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from webapp.domain.references import parse_reference
 
@@ -12,6 +13,15 @@ WORKSPACE_REPOSITORY = "berth/workspace"    # the workspace image on a base, mad
 _OWN = re.compile(r"berth/workspace|(?:library/)?berth-[a-z0-9]+(?:/.*)?")
 _CUDA_VARIABLE = re.compile(r"([1-9][0-9]?\.[0-9]{1,2})(?:\.[0-9]+)*")
 _CUDA_IN_TAG = re.compile(r"(?:^|[^a-z0-9])cu(?:da)?[-_]?([1-9][0-9])\.?([0-9])(?![0-9])")
+
+
+@dataclass(frozen=True, slots=True)
+class BuildOutput:
+    """What a build has printed since it was last heard; nothing for a while = an empty text."""
+
+    text: str               # whole lines, as a page may show them
+    step: int | None        # of `steps`, the instruction that is carried out; None = it has not begun
+    steps: int | None
 
 
 def is_made_here(reference: str) -> bool:
@@ -44,3 +54,10 @@ def cuda_in(names: Mapping[str, str], reference: str) -> str | None:
             return match[1]
     found = _CUDA_IN_TAG.search(parse_reference(reference).tag or "")
     return f"{found[1]}.{found[2]}" if found else None
+
+
+def digest_in(digests: Collection[str], reference: str) -> str | None:
+    """`sha256:…` under which the registry of `reference` knows an image; that of a mirror where there is no other."""
+    name = parse_reference(reference).name
+    by_name = {parse_reference(each).name: each.partition("@")[2] for each in digests}
+    return by_name.get(name) or next(iter(by_name.values()), None)

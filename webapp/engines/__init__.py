@@ -7,7 +7,7 @@ Both adapters obey tests/engine/contract.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
@@ -20,10 +20,16 @@ from webapp.domain.container import (
     File,
     GpuUser,
     ImageFacts,
+    Layer,
     PullProgress,
+    Room,
 )
+from webapp.domain.images import BuildOutput
+from webapp.domain.workspace import Limits
+from webapp.engines.registries import DIRECT, RegistryAccess
 
 ProgressCallback = Callable[[PullProgress], None]
+BuildCallback = Callable[[BuildOutput], None]       # also called while nothing is printed
 
 NETWORK_PREFIX = "berth-"
 
@@ -90,10 +96,30 @@ class Engine(Protocol):
     def events(self, since: datetime, until: datetime | None = None) -> Iterator[EngineEvent]:
         """Container events of this instance. Without `until` it follows for ever, and ends when the engine goes."""
 
-    def ensure_image(self, reference: str, progress: ProgressCallback) -> ImageFacts:
-        """The image's facts; pulled first when the engine lacks it. Raises ImageNotFound, DiskFull."""
+    def ensure_image(self, reference: str, progress: ProgressCallback, *, digest: str | None = None) -> ImageFacts:
+        """The image's facts; pulled first when the engine lacks it, or has another than `digest` ("sha256:…").
+
+        By a digest the image comes that had the tag once, wherever that points now; the engine has it under
+        `reference` then. `progress` is called at least once a second and may raise, which ends the pull.
+
+        Raises ImageNotFound, RegistryRefused, PullFailed, DiskFull.
+        """
 
     def image(self, reference: str) -> ImageFacts | None: ...
+
+    def registry_digest(self, reference: str) -> str | None:
+        """What its registry has under that tag now; None where it does not say."""
+
+    def build(
+        self, context: bytes, reference: str, *, arguments: Mapping[str, str], tell: BuildCallback,
+    ) -> ImageFacts:
+        """Build the tar archive `context` (a Dockerfile and its files) and name the image. What it builds on is there.
+
+        `tell` is called at least once a second and may raise, which ends the build. Raises BuildFailed, DiskFull.
+        """
+
+    def tag(self, reference: str, name: str) -> None:
+        """Give the image another name too; the name is taken from the one that has it. Raises ImageNotFound."""
 
     def create(self, spec: ContainerSpec) -> str:
         """Container id. A name that exists already (409) is adopted if it is the same container: its id is returned."""
@@ -110,8 +136,31 @@ class Engine(Protocol):
     def stop(self, name: str, grace_seconds: int) -> None:
         """TERM, wait, KILL. Not running or absent = success."""
 
-    def commit(self, name: str, reference: str) -> ImageFacts:
-        """Image of a container's layer; labels `berth.*` and NVIDIA_* environment blanked."""
+    def update(self, name: str, limits: Limits) -> None:
+        """CPU and memory of a container, up or not; what runs in it goes on. Swap adds nothing, before and after.
+
+        Not looked at is whether less memory is in use: the kernel ends a program, or refuses (cgroup v1).
+        """
+
+    def memory_used(self, name: str) -> int | None:
+        """Bytes of a running container that no limit can take back without ending a program: all but the cache of
+        files. None = not known.
+        """
+
+    def layer(self, name: str) -> Layer:
+        """What a container has written. The engine counts file by file: seconds, where there are many."""
+
+    def room(self) -> Room | None:
+        """On the disk with images and layers. None = not known: an engine of another machine, another store."""
+
+    def commit(self, name: str, reference: str, *, private: bool = False) -> ImageFacts:
+        """Image of a container's layer; labels `berth.*` and NVIDIA_* environment blanked.
+
+        A `private` one says in a label of which repository it is (`private_images`); another one never does.
+        """
+
+    def private_images(self, repository: str) -> Sequence[str]:
+        """References of all images of a repository, and ids of nameless ones that a private commit left."""
 
     def remove(self, name: str) -> None:
         """Remove a stopped or created container. Absent = success. Volumes stay."""
@@ -120,7 +169,7 @@ class Engine(Protocol):
         """Absent = success."""
 
     def remove_image(self, reference: str) -> None:
-        """Absent = success."""
+        """The name, and the image when it has no other. Absent = success. Raises ImageHeld."""
 
     def exec(self, name: str, argv: Sequence[str], *, deadline_seconds: float, user: str = "") -> ExecResult:
         """Run a program in a running container; back by the deadline whatever it does. Raises EngineRejected."""
@@ -131,7 +180,7 @@ class Engine(Protocol):
     def close(self) -> None: ...
 
 
-def open_engine(url: str, *, instance: str, host: str) -> Engine:
+def open_engine(url: str, *, instance: str, host: str, registries: RegistryAccess = DIRECT) -> Engine:
     """Adapter for `url`: unix://…, tcp://… or fake://. `host` names the machine in errors."""
     if url.startswith("fake:"):
         from webapp.engines.fake import FakeEngine
@@ -139,4 +188,4 @@ def open_engine(url: str, *, instance: str, host: str) -> Engine:
         return FakeEngine(instance=instance, host=host)
     from webapp.engines.docker import DockerEngine
 
-    return DockerEngine(url, instance=instance, host=host)
+    return DockerEngine(url, instance=instance, host=host, registries=registries)

@@ -13,6 +13,7 @@ from datetime import datetime
 
 from webapp.domain.container import (
     LABEL_INSTANCE,
+    LABEL_PRIVATE_IMAGE,
     Container,
     ContainerDetail,
     ContainerSpec,
@@ -21,20 +22,24 @@ from webapp.domain.container import (
     File,
     GpuUser,
     ImageFacts,
+    Layer,
+    Room,
     VolumeMount,
     is_foreign_gpu_user,
     is_made_for,
     marks_a_container,
 )
-from webapp.engines import Capabilities, ExecResult, ProgressCallback, network_name
+from webapp.domain.workspace import Limits
+from webapp.engines import Capabilities, ExecResult, network_name
 from webapp.engines.docker.body import container_body
+from webapp.engines.fake_images import FakeImages
 from webapp.engines.fake_state import FakeContainer, FakeImage, FakeMachine
 from webapp.errors import EngineRejected, EngineUnreachable, ImageNotFound, PortTaken
 
 ENDED_BY_TERM = 143     # 128 + SIGTERM: what tini makes of it
 
 
-class FakeEngine:
+class FakeEngine(FakeImages):
     """One instance's view of one FakeMachine; without `machine` it has one of its own."""
 
     def __init__(self, *, instance: str, host: str, machine: FakeMachine | None = None) -> None:
@@ -167,35 +172,6 @@ class FakeEngine:
             return event.container_name.startswith(f"{network_name(self.instance)}-")
         return container.spec.labels.get(LABEL_INSTANCE) == self.instance
 
-    # -- images
-
-    def image(self, reference: str) -> ImageFacts | None:
-        with self._call("image", reference):
-            found = self.machine.find_image(reference)
-            return found.facts if found else None
-
-    def ensure_image(self, reference: str, progress: ProgressCallback) -> ImageFacts:
-        with self._call("ensure_image", reference):
-            found = self.machine.find_image(reference)
-            if found:
-                return found.facts
-            facts = self.machine.registry.get(reference)
-            if facts is None:
-                raise ImageNotFound(host=self._host, image=reference, detail="manifest unknown")
-            for step in self.machine.pull_script:
-                progress(step)
-            self.machine.images[reference] = FakeImage(facts)
-            return facts
-
-    def remove_image(self, reference: str) -> None:
-        with self._call("remove_image", reference):
-            found = self.machine.find_image(reference)
-            if found is None:
-                return
-            if any(container.image_id == found.facts.id for container in self.machine.containers.values()):
-                raise self._rejected(f"conflict: the image {reference} is used by a container")
-            self.machine.images = {k: v for k, v in self.machine.images.items() if v is not found}
-
     # -- the life of a container
 
     def create(self, spec: ContainerSpec) -> str:
@@ -242,17 +218,45 @@ class FakeEngine:
             if container and container.is_up:
                 self.end(name, ENDED_BY_TERM, by_hand=True)
 
-    def commit(self, name: str, reference: str) -> ImageFacts:
+    def update(self, name: str, limits: Limits) -> None:
+        with self._call("update", name):
+            container = self._present(name)
+            container.spec = replace(container.spec, limits=replace(
+                container.spec.limits, cpu_millis=limits.cpu_millis, memory_bytes=limits.memory_bytes))
+
+    def memory_used(self, name: str) -> int | None:
+        with self._call("memory_used", name):
+            return self._present(name).memory_used if self._present(name).is_up else None
+
+    def layer(self, name: str) -> Layer:
+        with self._call("layer", name):
+            container = self._present(name)
+            image = self.machine.find_image(container.image_id)
+            written = sum(len(file.content or b"") for file in container.layer.values())
+            return Layer(written, image.layers if image else 0)
+
+    def room(self) -> Room | None:
+        with self._call("room"):
+            return self.machine.room
+
+    def commit(self, name: str, reference: str, *, private: bool = False) -> ImageFacts:
         with self._call("commit", name, reference):
             container = self._present(name)
             base = self.machine.find_image(container.image_id)
             before = base.facts if base else ImageFacts("", 1_000_000, "amd64", (), {})
             labels = {**before.labels, **container.spec.labels}
             blanked = {key: "" if marks_a_container(key) else value for key, value in labels.items()}
-            facts = replace(before, id=f"sha256:{self.machine.new_id()}", labels=blanked, digests=())
+            blanked[LABEL_PRIVATE_IMAGE] = reference.rpartition(":")[0] if private else ""
+            facts = replace(before, id=f"sha256:{self.machine.new_id()}", labels=blanked, digests=(),
+                            created_at=self.machine.now())
             files = {**(base.files if base else {}), **container.layer}
-            self.machine.images[reference] = FakeImage(facts, files)
+            self.machine.tag(reference, FakeImage(facts, files, (base.layers if base else 0) + 1))
             return facts
+
+    def private_images(self, repository: str) -> Sequence[str]:
+        with self._call("private_images", repository):
+            return [key for key, image in self.machine.images.items() if key.startswith(f"{repository}:")
+                    or (key == image.facts.id and image.facts.labels.get(LABEL_PRIVATE_IMAGE) == repository)]
 
     def remove(self, name: str) -> None:
         with self._call("remove", name):

@@ -17,8 +17,10 @@ from webapp.domain.container import (
     File,
     ImageFacts,
     PullProgress,
+    Room,
     VolumeMount,
 )
+from webapp.domain.images import BuildOutput
 
 MOST_EVENTS = 256       # what dockerd 20.10 remembers
 Files = dict[str, File]
@@ -43,6 +45,7 @@ class FakeContainer:
     finished_at: datetime | None = None
     layer: Files = field(default_factory=dict)
     log: str = ""
+    memory_used: int = 0            # bytes
 
     @property
     def is_up(self) -> bool:
@@ -61,6 +64,8 @@ class FakeContainer:
             finished_at=self.finished_at,
             ports=self.spec.ports,
             gpus=self.spec.gpus.uuids,
+            cpu_millis=self.spec.limits.cpu_millis,
+            memory_bytes=self.spec.limits.memory_bytes,
         )
 
 
@@ -68,6 +73,7 @@ class FakeContainer:
 class FakeImage:
     facts: ImageFacts
     files: Files = field(default_factory=dict)
+    layers: int = 1
 
 
 class FakeMachine:
@@ -80,9 +86,11 @@ class FakeMachine:
         self.containers: dict[str, FakeContainer] = {}      # by name
         self.volumes: dict[str, Files] = {}
         self.folders: dict[str, Files] = {}                 # by path on the host
-        self.images: dict[str, FakeImage] = {}              # by reference
+        self.images: dict[str, FakeImage] = {}              # by reference; one without, by its id
+        self.room: Room | None = Room(10**12, 10**12)
         self.registry: dict[str, ImageFacts] = {}           # what can be pulled
         self.pull_script: list[PullProgress] = [PullProgress(0, None), PullProgress(50, 100), PullProgress(100, 100)]
+        self.build_script: list[BuildOutput] = []           # printed by each build beside its steps
         self.foreign: dict[str, tuple[tuple[str, ...], Mapping[str, str]]] = {}    # not Berth's, by name: cards, labels
         self.taken_ports: set[int] = set()                  # listeners that are not containers
         self.on_start: Callable[[FakeContainer], None] = lambda container: None
@@ -111,6 +119,13 @@ class FakeMachine:
         content = {path: File(path, 0o644, 0, 0, data) for path, data in (files or {}).items()}
         self.images[reference] = FakeImage(facts, content)
         return facts
+
+    def tag(self, reference: str, image: FakeImage) -> None:
+        """What had that name has none now."""
+        former = self.images.get(reference)
+        self.images[reference] = image
+        if former is not None and former not in self.images.values():
+            self.images[former.facts.id] = former
 
     def find_image(self, reference: str) -> FakeImage | None:
         by_id = (image for image in self.images.values() if image.facts.id == reference)

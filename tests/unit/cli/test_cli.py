@@ -10,7 +10,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from unit.cli.conftest import PASSWORD, Berth
@@ -142,11 +141,10 @@ def test_prepared_image_becomes_an_entry_once(house: Berth, state: Path) -> None
         ("berth-base:bookworm", "ready", True), (None, "ready", False)]
 
 
-def test_prepare_without_an_engine_is_one_sentence(house: Berth, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object, **__: object) -> str:
-        raise OSError("Connection refused")
-
-    monkeypatch.setattr(workspace_image, "_builder", lambda: SimpleNamespace(ensure_workspace_image=fails))
+def test_prepare_without_an_engine_is_one_sentence(
+    house: Berth, state: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("BERTH_ENGINE", f"unix://{state}/none.sock")
     done = house("image", "prepare", "example/torch:1")
     assert done.code == 1 and done.err.startswith("berth: The workspace image could not be made")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
@@ -20,28 +20,33 @@ from webapp.domain.container import (
     File,
     GpuUser,
     ImageFacts,
+    Layer,
+    Room,
     is_foreign_gpu_user,
     is_made_for,
 )
-from webapp.engines import Capabilities, ExecResult, ProgressCallback
-from webapp.engines.docker import commit, observed
+from webapp.domain.workspace import Limits
+from webapp.engines import BuildCallback, Capabilities, ExecResult, ProgressCallback
+from webapp.engines.docker import changing, commit, observed
 from webapp.engines.docker.archive import TAR_OVERHEAD, gathered, only_file, packed
 from webapp.engines.docker.body import RLIMITS, container_body
 from webapp.engines.docker.connection import ANSWER_SECONDS, Client, Connection
 from webapp.engines.docker.events import EventStream
 from webapp.engines.docker.gpus import asked_for, cdi_gpus
 from webapp.engines.docker.host_rules import HostRules
+from webapp.engines.docker.images import Images
 from webapp.engines.docker.network import ensure_network, find_network, is_ours
 from webapp.engines.docker.output import Frames, Tail, readable
 from webapp.engines.docker.process import run_in_container
-from webapp.engines.docker.pull import SILENCE_SECONDS, pull
 from webapp.engines.docker.rlimits import settable
 from webapp.engines.findings import Finding
-from webapp.errors import EngineRejected, ImageNotFound, PortTaken
+from webapp.engines.registries import DIRECT, RegistryAccess
+from webapp.errors import EngineRejected, PortTaken
 
 log = structlog.get_logger(__name__)
 
 CHANGE_SECONDS = 120.0      # create, start, put, remove: under load an engine takes many seconds for each
+LAYER_SECONDS = 300.0       # millions of small files
 COMMIT_SECONDS = 1800.0     # a layer of 100 GB at 60 MB/s
 STOP_MARGIN_SECONDS = 30.0  # beyond the grace: an engine under load takes that long to end a container
 REMOVAL_SECONDS = 5.0       # how long a removal that is under way is waited for
@@ -54,8 +59,9 @@ T = TypeVar("T")
 class DockerEngine:
     """One Docker Engine. Safe to share between threads; the first call connects."""
 
-    def __init__(self, url: str, *, instance: str, host: str) -> None:
+    def __init__(self, url: str, *, instance: str, host: str, registries: RegistryAccess = DIRECT) -> None:
         self._connection = Connection(url, host)
+        self._images = Images(self._connection, registries)
         self.instance = instance
         self._host = host
         self._rules = HostRules(instance, local=url.startswith("unix://"))
@@ -139,29 +145,24 @@ class DockerEngine:
     # -- images
 
     def image(self, reference: str) -> ImageFacts | None:
-        if not reference:
-            raise EngineRejected(host=self._host, detail="an image needs a name")   # "" would ask for the list
-        with self._connection.api(image=reference) as api:
-            found = _unless_absent(lambda: api.inspect_image(reference))  # type: ignore[no-untyped-call]
-        return observed.image_facts(found) if found else None
+        return self._images.find(reference)
 
-    def ensure_image(self, reference: str, progress: ProgressCallback) -> ImageFacts:
-        facts = self.image(reference)
-        if facts is not None:
-            return facts
-        with self._connection.api(SILENCE_SECONDS, image=reference) as api:
-            pull(api, reference, host=self._host, progress=progress)
-        return self._present_image(reference)
+    def ensure_image(self, reference: str, progress: ProgressCallback, *, digest: str | None = None) -> ImageFacts:
+        return self._images.ensure(reference, progress, digest)
 
-    def _present_image(self, reference: str) -> ImageFacts:
-        facts = self.image(reference)
-        if facts is None:   # removed again within milliseconds
-            raise ImageNotFound(host=self._host, image=reference, detail="it was removed again at once")
-        return facts
+    def registry_digest(self, reference: str) -> str | None:
+        return self._images.registry_digest(reference)
+
+    def build(
+        self, context: bytes, reference: str, *, arguments: Mapping[str, str], tell: BuildCallback,
+    ) -> ImageFacts:
+        return self._images.build(context, reference, arguments, tell)
+
+    def tag(self, reference: str, name: str) -> None:
+        self._images.tag(reference, name)
 
     def remove_image(self, reference: str) -> None:
-        with self._connection.api(CHANGE_SECONDS) as api:
-            _unless_absent(lambda: api.remove_image(reference))
+        self._images.remove(reference)
 
     # -- the life of a container
 
@@ -227,14 +228,34 @@ class DockerEngine:
         with self._connection.api(CHANGE_SECONDS) as api:
             _unless_absent(lambda: api.remove_volume(name))
 
-    def commit(self, name: str, reference: str) -> ImageFacts:
+    def update(self, name: str, limits: Limits) -> None:
+        with self._connection.api(CHANGE_SECONDS) as api:
+            changing.update(api, name, limits)
+
+    def memory_used(self, name: str) -> int | None:
+        with self._connection.api() as api:
+            return changing.memory_used(api, name)
+
+    def layer(self, name: str) -> Layer:
+        with self._connection.api(LAYER_SECONDS) as api:
+            return changing.layer(api, name)
+
+    def room(self) -> Room | None:
+        with self._connection.api() as api:
+            return changing.room(api, self._connection.url)
+
+    def commit(self, name: str, reference: str, *, private: bool = False) -> ImageFacts:
         repository, tag = parse_repository_tag(reference)
         with self._connection.api(COMMIT_SECONDS) as api:
             container = api.inspect_container(name)
             image = _unless_absent(lambda: api.inspect_image(container["Image"]))  # type: ignore[no-untyped-call]
-            changes = "\n".join(commit.changes(container, image))
+            changes = "\n".join(commit.changes(container, image, repository if private else ""))
             api.commit(name, repository=repository, tag=tag, pause=True, changes=changes)
-        return self._present_image(reference)
+        return self._images.present(reference)
+
+    def private_images(self, repository: str) -> Sequence[str]:
+        with self._connection.api() as api:
+            return changing.private_images(api, repository)
 
     # -- into and out of a container
 

@@ -6,14 +6,14 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from webapp.domain.container import marks_a_container
+from webapp.domain.container import LABEL_PRIVATE_IMAGE, marks_a_container
 from webapp.engines.docker.gpus import is_said_by_berth
 
 # A change is a line of a Dockerfile: other names cannot be written there, and Berth makes no others.
 _WRITABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*")
 
 
-def changes(container: Mapping[str, Any], image: Mapping[str, Any] | None) -> Iterator[str]:
+def changes(container: Mapping[str, Any], image: Mapping[str, Any] | None, repository: str = "") -> Iterator[str]:
     """Lines for the commit's `changes`. A commit cannot delete labels or variables, only empty them (measured).
 
     Blanked are labels that mark a container (an image with them would pass for one), what Berth said about cards (also
@@ -22,7 +22,9 @@ def changes(container: Mapping[str, Any], image: Mapping[str, Any] | None) -> It
     empty would make the image unusable, CUDA_VISIBLE_DEVICES empty would hide every card.
 
     Args:    container, image: as inspected.   image None = gone; then only what Berth said about cards is blanked.
+             repository: of which it is a private image; "" = it is none.
     """
+    yield f'LABEL {LABEL_PRIVATE_IMAGE}="{repository}"'
     config = container.get("Config") or {}
     for label in config.get("Labels") or {}:
         if marks_a_container(label) and _WRITABLE.fullmatch(label):

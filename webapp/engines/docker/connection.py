@@ -65,18 +65,31 @@ class Client(docker.APIClient):
         return CONNECT_SECONDS, getattr(self._seconds, "value", ANSWER_SECONDS)
 
     def open_stream(
-        self, method: str, path: str, params: Mapping[str, Any], headers: Mapping[str, str] | None = None
+        self, method: str, path: str, params: Mapping[str, Any], headers: Mapping[str, str] | None = None,
+        body: bytes | None = None,
     ) -> requests.Response:
         """An answer to be read piece by piece. docker-py's own streams drop the time-out of the socket."""
         url = f"{self.base_url}/v{self.api_version}{path}"
         response = self.request(
-            method, url, params=dict(params), headers=dict(headers or {}), stream=True, timeout=self._timeout()
+            method, url, params=dict(params), headers=dict(headers or {}), data=body, stream=True,
+            timeout=self._timeout(),
         )
         try:
             response.raise_for_status()
         except requests.exceptions.HTTPError as error:
             docker.errors.create_api_error_from_http_exception(error)
         return response
+
+
+    def ask(self, method: str, path: str, *, params: Mapping[str, Any] | None = None, body: Any = None) -> Any:
+        """The JSON of an answer to what docker-py has no call for, or none with all its parameters."""
+        response = self.request(method, f"{self.base_url}/v{self.api_version}{path}", params=params, json=body,
+                                timeout=self._timeout())
+        try:
+            response.raise_for_status()
+        except requests.exceptions.HTTPError as error:
+            docker.errors.create_api_error_from_http_exception(error)
+        return response.json()
 
 
 class Connection:
@@ -105,13 +118,16 @@ class Connection:
             raise translated(error, host=self.host, image=image) from error
 
     @contextmanager
-    def newly_connected(self) -> Iterator[Client]:
-        """A client on a connection of its own. An engine that is ending goes on answering on those that it has."""
+    def newly_connected(self, seconds: float = ANSWER_SECONDS, *, image: str = "") -> Iterator[Client]:
+        """As `api`, on a connection of its own: an engine that is ending goes on answering on those that it has. And an
+        answer that is broken off leaves a connection behind that the next call must not get (seen with urllib3 2).
+        """
         try:
             with closing(Client(self.url)) as client:
+                client.limit(seconds)
                 yield client
         except SDK_ERRORS as error:
-            raise translated(error, host=self.host) from error
+            raise translated(error, host=self.host, image=image) from error
 
     def _connected(self, seconds: float) -> Client:
         """Not made in __init__: negotiating the version is a call, and the engine may be away now.

@@ -53,6 +53,7 @@ def inspected_container(found: Mapping[str, Any]) -> ContainerDetail:
     )
     finished_at = parse_time(state.get("FinishedAt"))
     ended = finished_at is not None and not container.is_up
+    host = found.get("HostConfig") or {}
     return ContainerDetail(
         container=container,
         exit_code=state.get("ExitCode") if ended else None,
@@ -61,8 +62,10 @@ def inspected_container(found: Mapping[str, Any]) -> ContainerDetail:
         error=state.get("Error") or "",
         started_at=parse_time(state.get("StartedAt")),
         finished_at=finished_at,
-        ports=published_ports((found.get("HostConfig") or {}).get("PortBindings") or {}),
+        ports=published_ports(host.get("PortBindings") or {}),
         gpus=asked_for(found),
+        cpu_millis=(host.get("NanoCpus") or 0) // 1_000_000,
+        memory_bytes=host.get("Memory") or 0,
         raw=found,
     )
 
@@ -88,6 +91,8 @@ def image_facts(found: Mapping[str, Any]) -> ImageFacts:
         volumes=tuple(sorted(config.get("Volumes") or {})),
         labels=config.get("Labels") or {},
         digests=tuple(found.get("RepoDigests") or ()),
+        environment=dict(entry.partition("=")[::2] for entry in config.get("Env") or ()),
+        created_at=parse_time(found.get("Created")),
     )
 
 

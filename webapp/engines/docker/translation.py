@@ -15,6 +15,7 @@ from webapp.errors import (
     EngineRejected,
     EngineUnreachable,
     GpusRefused,
+    ImageHeld,
     ImageNotFound,
     PortTaken,
 )
@@ -25,6 +26,9 @@ _PORT_TAKEN = ("port is already allocated", "address already in use")
 # The toolkit's hook and its CLI; an engine without the toolkit; CDI names that the engine does not know.
 _GPUS_REFUSED = ("nvidia-container-cli", "nvidia-container-runtime", "could not select device driver",
                  "unresolvable cdi devices", "cdi device injection failed", "/dev/nvidia")
+# "conflict: unable to remove repository reference "x:1" (must force) - container 1f is using its referenced image 2e",
+# "unable to delete 2e (cannot be forced) - image is being used by running container 1f"
+_IMAGE_HELD = ("is using its referenced image", "image is being used by")
 # 20.10: "listen tcp4 127.0.0.1:2201: bind: address already in use", "Bind for 127.0.0.1:2201 failed: port is already
 # allocated"; 28: "failed to bind host port for 0.0.0.0:2201:172.18.0.2:22/tcp: address already in use" and
 # "failed to bind host port 127.0.0.1:2201/tcp: address already in use".
@@ -51,6 +55,8 @@ def refusal(sentence: object, *, host: str, image: str = "", status: int | None 
         return DiskFull(host=host, detail=detail)
     if any(words in lower for words in _GPUS_REFUSED):
         return GpusRefused(host=host, detail=detail)
+    if any(words in lower for words in _IMAGE_HELD):
+        return ImageHeld(host=host, detail=detail)
     if status == 404 and (image or "no such image" in lower):
         return ImageNotFound(host=host, image=image, detail=detail)
     return EngineRejected(host=host, detail=detail)
