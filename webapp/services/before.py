@@ -40,7 +40,7 @@ def mounts_of(session: Session, workspace_id: str) -> dict[str, bool]:
     """Volume id → whether it is mounted read-only."""
     rows = session.execute(select(WorkspaceMount.volume_id, WorkspaceMount.read_only)
                            .where(WorkspaceMount.workspace_id == workspace_id))
-    return dict(rows.tuples())
+    return dict(rows.all())
 
 
 def set_mounts(session: Session, workspace_id: str, mounts: Iterable[tuple[str, bool]]) -> None:

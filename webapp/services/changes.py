@@ -101,7 +101,7 @@ def change(
         _claim(session, workspace, asked, now)
     elif asked.cards is not None:
         workspace.gpu_uuids = _to_be_asked_for(workspace, asked.cards)
-    details = {"was": was, "now": _shown(session, workspace)}
+    details = {"before": was, "after": _shown(session, workspace)}
     if not (runs or start):
         wishes.note(session, actor, workspace, "workspace.change", now=now, **details)
         return workspace

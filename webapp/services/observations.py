@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from webapp.domain.actor import Actor
 from webapp.domain.workspace import Desired, Health, Phase
-from webapp.services import events, gpus, locks, ports
+from webapp.services import before, events, gpus, locks, ports
 from webapp.store.tables import AgentState, Host, HostHome, Workspace, WorkspaceSecret
 
 
@@ -46,7 +46,7 @@ def record(
     session: Session, workspace_id: str, *, generation: int, epoch: int, now: datetime, changes: Mapping[str, Any]
 ) -> bool:
     """Write `changes` of agent-owned columns. False = stale, nothing was written."""
-    values = dict(changes)
+    values = {"generation": generation, **changes}     # so that there is something to write
     if "phase" in values:
         values["phase_at"] = case((Workspace.phase != values["phase"], now), else_=Workspace.phase_at)
     done = session.execute(
@@ -57,13 +57,34 @@ def record(
     return bool(done.rowcount)  # type: ignore[attr-defined]
 
 
-def release_gpus(session: Session, workspace_id: str, *, generation: int, epoch: int, now: datetime) -> bool:
-    """Its containers were seen down: the cards that it held are free. False = stale, it may have been started again."""
-    if not record(session, workspace_id, generation=generation, epoch=epoch, now=now, changes={"gpu_check": None}):
+def release_gpus(
+    session: Session, workspace_id: str, *, generation: int, epoch: int, keep: Collection[str] = (), now: datetime,
+) -> bool:
+    """Containers with cards that it is not to `keep` were seen down: these are free. False = stale, start anew."""
+    changes = {} if keep else {"gpu_check": None}
+    if not record(session, workspace_id, generation=generation, epoch=epoch, now=now, changes=changes):
         return False
-    released = gpus.release(session, workspace_id)
+    released = gpus.release(session, workspace_id, keep=keep)
     events.write(session, Actor.house(), "workspace.release_gpus", "workspace", workspace_id, now=now,
                  gpus=list(released))
+    return True
+
+
+def undo_change(
+    session: Session, workspace_id: str, *, generation: int, epoch: int, now: datetime, changes: Mapping[str, Any],
+    why: str,
+) -> bool:
+    """A change could not be made, and its container of before is whole: all is as it was. False = stale.
+
+    With proof that no other container of it is up: of the cards it keeps those that it had.
+    """
+    if not record(session, workspace_id, generation=generation, epoch=epoch, now=now, changes=changes):
+        return False
+    workspace = session.get_one(Workspace, workspace_id, populate_existing=True)
+    before.restore(session, workspace)
+    given_back = gpus.release(session, workspace_id, keep=workspace.gpu_uuids)
+    events.write(session, Actor.house(), "workspace.undo_change", "workspace", workspace_id, now=now, why=why,
+                 gpus=list(given_back))
     return True
 
 

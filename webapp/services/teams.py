@@ -11,7 +11,7 @@ from webapp.domain.actor import Actor
 from webapp.domain.names import parse_team_name
 from webapp.domain.workspace import Desired
 from webapp.errors import N_, InvalidInput, NotFound
-from webapp.services import access, events, locks, workspaces
+from webapp.services import access, before, events, locks, workspaces
 from webapp.services.ids import new_id
 from webapp.store.tables import Member, Team, TeamMember, Volume, Workspace, WorkspaceMount
 from webapp.store.tables.people import FIRST_GID
@@ -76,10 +76,11 @@ def _refuse_taken_name(session: Session, name: str) -> None:
 
 
 def _running_with_volumes_of(session: Session, team_id: str, member_id: str) -> list[str]:
-    mounted = (
-        select(WorkspaceMount.workspace_id)
-        .join(Volume, Volume.id == WorkspaceMount.volume_id).where(Volume.team_id == team_id)
-    )
+    """Also those that a change takes them from: its container may have them still."""
+    of_team = session.scalars(select(Volume.id).where(Volume.team_id == team_id)).all()
+    mounted = select(WorkspaceMount.workspace_id).where(WorkspaceMount.volume_id.in_(of_team))
+    before_change = [workspace.id for workspace in before.mounting(session, of_team)]
     running = select(Workspace.id).where(
-        Workspace.owner_id == member_id, Workspace.desired == Desired.RUNNING, Workspace.id.in_(mounted))
+        Workspace.owner_id == member_id, Workspace.desired == Desired.RUNNING,
+        Workspace.id.in_(mounted) | Workspace.id.in_(before_change))
     return list(session.scalars(running.order_by(Workspace.id)))

@@ -15,7 +15,7 @@ from webapp.domain.mounts import parse_container_path, parse_host_folder, refuse
 from webapp.domain.names import excerpt
 from webapp.domain.workspace import Phase
 from webapp.errors import N_, InvalidInput, NotFound
-from webapp.services import access, events, locks
+from webapp.services import access, before, events, locks
 from webapp.services.ids import new_id
 from webapp.services.problems import Problems
 from webapp.store.tables import Team, TeamMember, Volume, Workspace, WorkspaceMount
@@ -58,8 +58,9 @@ def remove_volume(session: Session, actor: Actor, volume_id: str, *, now: dateti
         raise NotFound()
     holders = session.scalars(
         select(Workspace.name).join(WorkspaceMount, WorkspaceMount.workspace_id == Workspace.id)
-        .where(WorkspaceMount.volume_id == volume_id, Workspace.phase != Phase.REMOVED).order_by(Workspace.name)
+        .where(WorkspaceMount.volume_id == volume_id, Workspace.phase != Phase.REMOVED)
     ).all()
+    holders = sorted({*holders, *(workspace.name for workspace in before.mounting(session, [volume_id]))})
     if holders:
         raise InvalidInput.of(
             "volume", N_("%(volume)s is mounted in %(workspaces)s. Remove these workspaces first."),
