@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any
 
 import pytest
+from boxes import (
+    ASKED,
+    BOTH,
+    CREATED,
+    DOWN,
+    GONE,
+    HELD,
+    NOW,
+    RETRY,
+    SECOND,
+    UP,
+    box,
+    card_box,
+    r,
+    recorded,
+    step,
+    wanted,
+)
 
 from webapp.domain.container import Container, ContainerState
 from webapp.domain.plan import (
     LONGEST_WAIT,
     AwaitReady,
     CleanUp,
-    Commit,
     Create,
     EnsureImage,
     Examine,
@@ -25,56 +40,11 @@ from webapp.domain.plan import (
     Start,
     Stop,
     Wanted,
-    container_name,
     own_containers,
     plan,
-    private_image,
     trespassers,
 )
-from webapp.domain.workspace import Desired, Phase, Service
-
-NOW = datetime(2026, 11, 3, 9, 0, tzinfo=UTC)
-SECOND = timedelta(seconds=1)
-PORTS = "jupyter=20001,ssh=20000"
-OTHER_PORTS = "jupyter=20001,ssh=20777"     # before one of them was replaced
-CREATED, UP, DOWN = ContainerState.CREATED, ContainerState.RUNNING, ContainerState.EXITED
-
-
-def wanted(desired: Desired = Desired.RUNNING, phase: Phase = Phase.PULLING, **changes: Any) -> Wanted:
-    """By default a launch that nobody has taken up yet."""
-    values: dict[str, Any] = {
-        "instance": "test1", "workspace_id": "abc", "desired": desired, "generation": 1, "attempted_generation": 0,
-        "observed_generation": 0, "phase": phase, "revision": 0, "container_id": None, "private_image": None,
-        "ports": {Service.SSH: 20000, Service.JUPYTER: 20001}, "next_try_at": None,
-    }
-    return Wanted(**values | changes)
-
-
-def recorded(desired: Desired = Desired.RUNNING, phase: Phase = Phase.RUNNING, **changes: Any) -> Wanted:
-    """The intent was answered, and container r1 is on record."""
-    values = {"attempted_generation": 1, "observed_generation": 1, "revision": 1, "container_id": "id-r1"}
-    return wanted(desired, phase, **values | changes)
-
-
-def box(state: ContainerState, revision: int = 1, ports: str = PORTS, gpus: str = "", **changes: Any) -> Container:
-    labels = {"berth.instance": "test1", "berth.workspace": "abc", "berth.revision": str(revision),
-              "berth.ports": ports, "berth.gpus": gpus}
-    container = Container(id=f"id-r{revision}", name=container_name("test1", "abc", revision), image_id="sha256:1",
-                          state=state, labels=labels, created_at=NOW)
-    return replace(container, **changes)
-
-
-def r(revision: int) -> str:
-    return container_name("test1", "abc", revision)
-
-
-def step(want: Wanted, *containers: Container, image_ready: bool = False) -> Any:
-    newest_first = tuple(sorted(containers, key=lambda one: one.revision or 0, reverse=True))
-    return plan(want, Seen(newest_first, image_ready), now=NOW)
-
-
-ASKED = {"generation": 2}                   # somebody asked since: attempted and observed are of the one before
-RETRY = {"next_try_at": NOW - SECOND}
+from webapp.domain.workspace import Desired, Phase
 
 
 @pytest.mark.parametrize(("want", "containers", "expected"), [
@@ -131,67 +101,6 @@ def test_next_step(want: Wanted, containers: list[Container], expected: object) 
     assert step(want, *containers) == expected
 
 
-class TestMove:
-    """A port was replaced: the container must be made anew, and the layer of one that ran is kept."""
-
-    stopped = recorded(phase=Phase.STOPPED, **ASKED)
-
-    def test_container_that_never_ran_is_thrown_away(self) -> None:
-        assert step(wanted(), box(CREATED, ports=OTHER_PORTS)) == Remove(r(1))
-
-    def test_after_it_the_first_revision_is_made_again(self) -> None:
-        assert step(wanted(), image_ready=True) == Create(1, None)
-
-    def test_container_that_ran_is_committed(self) -> None:
-        assert step(self.stopped, box(DOWN, ports=OTHER_PORTS)) == Commit(r(1), private_image("test1", "abc", 2))
-
-    def test_one_that_is_up_is_stopped_first(self) -> None:
-        assert step(self.stopped, box(UP, ports=OTHER_PORTS)) == Stop(r(1))
-
-    def test_new_one_is_made_from_the_commit(self) -> None:
-        made = Create(2, private_image("test1", "abc", 2))
-        assert step(self.stopped, box(DOWN, ports=OTHER_PORTS), image_ready=True) == made
-
-    def test_new_one_starts_while_the_old_one_is_kept(self) -> None:
-        assert step(self.stopped, box(DOWN, ports=OTHER_PORTS), box(CREATED, 2)) == Start(r(2))
-
-    def test_old_one_that_somebody_started_is_stopped_before_the_new_one_starts(self) -> None:
-        assert step(self.stopped, box(UP, ports=OTHER_PORTS), box(CREATED, 2)) == Stop(r(1))
-
-    def test_old_one_that_somebody_started_is_stopped_before_the_new_one_is_ready(self) -> None:
-        assert step(self.stopped, box(UP, ports=OTHER_PORTS), box(UP, 2)) == Stop(r(1))
-
-    def test_old_one_is_kept_until_the_new_one_is_recorded_running(self) -> None:
-        assert step(self.stopped, box(DOWN, ports=OTHER_PORTS), box(UP, 2)) == AwaitReady(r(2))
-
-    def test_then_the_old_one_is_removed(self) -> None:
-        running = recorded(revision=2, container_id="id-r2")
-        assert step(running, box(DOWN, ports=OTHER_PORTS), box(UP, 2)) == Remove(r(1))
-
-    def test_new_one_whose_port_is_taken_too_is_thrown_away_and_the_old_layer_kept(self) -> None:
-        assert step(self.stopped, box(DOWN, ports=OTHER_PORTS), box(CREATED, 2, OTHER_PORTS)) == Remove(r(2))
-
-    def test_second_move_commits_the_newest(self) -> None:
-        containers = [box(DOWN, ports="ssh=1"), box(DOWN, 2, OTHER_PORTS)]
-        assert step(self.stopped, *containers) == Commit(r(2), private_image("test1", "abc", 3))
-
-    def test_revision_is_never_used_twice_after_a_removal_by_hand(self) -> None:
-        gone = recorded(phase=Phase.STOPPED, revision=4, private_image="kept:r3", **ASKED)
-        assert step(gone, image_ready=True) == Create(5, "kept:r3")
-
-    def test_dead_one_is_not_committed(self) -> None:
-        assert step(self.stopped, box(ContainerState.DEAD, ports=OTHER_PORTS)) == Remove(r(1))
-
-
-HELD = {"gpus": ("GPU-a", "GPU-b")}
-BOTH = "GPU-a,GPU-b"
-GONE = [ContainerState.REMOVING, ContainerState.DEAD]
-
-
-def card_box(state: ContainerState, revision: int = 1, gpus: str = BOTH) -> Container:
-    return box(state, revision, gpus=gpus)
-
-
 class TestCards:
     """They are given back when everything is down and nobody wants it to run, and before anything else is done."""
 
@@ -230,7 +139,7 @@ class TestCards:
         (recorded(phase=Phase.STOPPED, **HELD), [card_box(DOWN)], Rest()),
     ])
     def test_what_comes_after_it(self, want: Wanted, containers: list[Container], expected: object) -> None:
-        assert step(replace(want, gpus=()), *containers) == expected
+        assert step(replace(want, gpus=(), claimed=()), *containers) == expected
 
     @pytest.mark.parametrize("want", [
         wanted(**HELD), recorded(**HELD), recorded(phase=Phase.UNKNOWN, **HELD), recorded(phase=Phase.STARTING, **HELD),
@@ -244,38 +153,6 @@ class TestCards:
         assert step(want, card_box(DOWN)) == Rest(NOW + 5 * SECOND)
 
 
-class TestOtherCards:
-    """It got others at the start: the container is made anew, as when a port was replaced."""
-
-    asked = recorded(phase=Phase.STOPPED, **ASKED, **HELD)
-
-    @pytest.mark.parametrize("gpus", ["GPU-a", "GPU-a,GPU-c", "GPU-a,GPU-b,GPU-c", ""])
-    def test_container_with_other_cards_is_committed(self, gpus: str) -> None:
-        assert step(self.asked, card_box(DOWN, gpus=gpus)) == Commit(r(1), private_image("test1", "abc", 2))
-
-    def test_then_made_anew(self) -> None:
-        made = step(self.asked, card_box(DOWN, gpus="GPU-a"), image_ready=True)
-        assert made == Create(2, private_image("test1", "abc", 2))
-
-    def test_one_that_never_ran_is_thrown_away(self) -> None:
-        assert step(wanted(**HELD), card_box(CREATED, gpus="GPU-a")) == Remove(r(1))
-
-    def test_one_that_is_up_is_stopped(self) -> None:
-        assert step(recorded(**HELD), card_box(UP, gpus="GPU-a")) == Stop(r(1))
-
-    def test_one_of_a_workspace_without_cards_needs_no_label(self) -> None:
-        without = box(UP, labels={key: value for key, value in box(UP).labels.items() if key != "berth.gpus"})
-        assert step(recorded(), without) == Rest()
-
-    def test_older_one_that_fits_again_is_not_taken_when_a_newer_one_ran(self) -> None:
-        """What was done in the newer one would be lost."""
-        containers = [card_box(DOWN), card_box(DOWN, 2, "GPU-c,GPU-d")]
-        assert step(self.asked, *containers) == Commit(r(2), private_image("test1", "abc", 3))
-
-    def test_older_one_that_fits_again_is_taken_when_the_newer_one_never_ran(self) -> None:
-        assert step(self.asked, card_box(DOWN), card_box(CREATED, 2, "GPU-c,GPU-d")) == Start(r(1))
-
-
 class TestTrespassers:
     def names(self, want: Wanted, *containers: Container) -> list[str]:
         return [one.name for one in trespassers(want, containers)]
@@ -287,17 +164,17 @@ class TestTrespassers:
     @pytest.mark.parametrize("held", [(), ("GPU-a",), ("GPU-c", "GPU-d")])
     @pytest.mark.parametrize("state", [UP, ContainerState.PAUSED, ContainerState.RESTARTING])
     def test_with_any_that_it_does_not(self, held: tuple[str, ...], state: ContainerState) -> None:
-        assert self.names(recorded(gpus=held), card_box(state)) == [r(1)]
+        assert self.names(recorded(claimed=held), card_box(state)) == [r(1)]
 
     @pytest.mark.parametrize("state", [DOWN, CREATED, *GONE])
     def test_not_while_it_is_down(self, state: ContainerState) -> None:
-        assert self.names(recorded(gpus=()), card_box(state)) == []
+        assert self.names(recorded(claimed=()), card_box(state)) == []
 
     def test_not_what_is_not_its_own(self) -> None:
-        assert self.names(recorded(gpus=()), box(UP, gpus=BOTH, name="copied-labels", id="stranger")) == []
+        assert self.names(recorded(claimed=()), box(UP, gpus=BOTH, name="copied-labels", id="stranger")) == []
 
     def test_each_of_them(self) -> None:
-        assert self.names(recorded(gpus=("GPU-a",)), card_box(UP), card_box(UP, 2), card_box(UP, 3, "GPU-a")) == [
+        assert self.names(recorded(claimed=("GPU-a",)), card_box(UP), card_box(UP, 2), card_box(UP, 3, "GPU-a")) == [
             r(2), r(1)]
 
 

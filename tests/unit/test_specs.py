@@ -31,7 +31,8 @@ def workspace() -> WorkspaceInFull:
     wanted = Wanted(
         instance="test1", workspace_id="abc", desired=Desired.RUNNING, generation=1, attempted_generation=1,
         observed_generation=0, phase=Phase.PULLING, revision=0, container_id=None, private_image=None,
-        ports={Service.SSH: 20000, Service.JUPYTER: 20001}, next_try_at=None)
+        ports={Service.SSH: 20000, Service.JUPYTER: 20001}, next_try_at=None, shape="shm=1 mounts=v1:ro",
+        limits="cpu=2000 memory=8")
     return WorkspaceInFull(
         wanted=wanted, name="run-1", host_id="h", host_name="gpu1", owner_id="m1",
         person=Person("alice", 10001, (VISION,)), owner_active=True, image_reference="berth/workspace:1",
@@ -58,7 +59,8 @@ class TestSpec:
     def test_labels_tell_whose_it_is_and_on_which_ports(self, workspace: WorkspaceInFull) -> None:
         assert spec_of(workspace).labels == {
             "berth.instance": "test1", "berth.workspace": "abc", "berth.revision": "3",
-            "berth.ports": "jupyter=20001,ssh=20000", "berth.gpus": ""}
+            "berth.ports": "jupyter=20001,ssh=20000", "berth.gpus": "",
+            "berth.shape": "shm=1 mounts=v1:ro", "berth.limits": "cpu=2000 memory=8", "berth.image.private": ""}
         assert spec_of(workspace).name == "berth-test1-w-abc-r3"
 
     def test_publishes_each_service_on_one_address(self, workspace: WorkspaceInFull) -> None:

@@ -26,7 +26,7 @@ LOG_LINES = 200
 TRIES = 4                       # of one intent, when the engine fails and trying again may help
 _OF_WANTED = ("phase", "revision", "container_id", "private_image", "attempted_generation", "observed_generation",
               "next_try_at")
-_OF_WORKSPACE = ("failures", "progress", "started_at", "health", "reason", "note")
+_OF_WORKSPACE = ("failures", "progress", "started_at", "health", "reason", "note", "before_change")
 
 
 class Stale(Exception):
@@ -103,9 +103,9 @@ class Desk:
         """The workspace's own containers as the engine shows them now, newest revision first."""
         return own_containers(self.wanted, tuple(self.engine.list()))
 
-    def fresh_progress(self) -> progress.Progress:
+    def fresh_progress(self, *, moves: bool = False) -> progress.Progress:
         """All steps waiting, for a start from the beginning."""
-        return progress.fresh(with_jupyter=self.workspace.jupyter, with_gpus=self.workspace.gpu_count > 0)
+        return progress.fresh(with_jupyter=self.workspace.jupyter, with_gpus=self.workspace.gpu_count > 0, moves=moves)
 
     def log_tail(self) -> str | None:
         """Last lines of the newest container, for people; None when there is none or it cannot be read."""
@@ -121,13 +121,16 @@ class Desk:
         gone = replace(self.wanted, phase=Phase.REMOVED, observed_generation=self.wanted.generation)
         self.workspace = replace(self.workspace, wanted=gone)
 
-    def cards_are_free(self) -> None:
-        """Its claims on cards are gone; the next plan must see that."""
-        self.workspace = replace(self.workspace, wanted=replace(self.wanted, gpus=()), cards=())
+    def cards_are_free(self, keep: tuple[str, ...]) -> None:
+        """Its claims on cards are gone but for some; the next plan must see that."""
+        cards = tuple(card for card in self.workspace.cards if card.uuid in keep)
+        self.workspace = replace(self.workspace, wanted=replace(self.wanted, gpus=keep, claimed=keep), cards=cards)
 
     def _remember(self, changes: dict[str, Any]) -> None:
         wanted = {key: changes[key] for key in _OF_WANTED if key in changes}
         if "phase" in wanted:
             wanted["phase"] = Phase(wanted["phase"])
+        if applied := changes.get("applied_limits"):
+            wanted["applied_limits"] = applied["container"], applied["limits"]
         others = {key: changes[key] for key in _OF_WORKSPACE if key in changes}
         self.workspace = replace(self.workspace, wanted=replace(self.wanted, **wanted), **others)

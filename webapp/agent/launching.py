@@ -13,7 +13,7 @@ from webapp.agent.desk import Desk, Failed, Stale
 from webapp.agent.policy import refuse_image, refuse_start, refuse_workspace
 from webapp.domain import progress
 from webapp.domain.container import Container, ContainerState, PullProgress
-from webapp.domain.plan import AwaitReady, Commit, Create, Seen, Start, own_containers
+from webapp.domain.plan import AwaitReady, Create, Seen, Start, own_containers
 from webapp.domain.reasons import Reason
 from webapp.domain.workspace import Health, Phase, Service, StepName
 from webapp.errors import GpusRefused, NoFreePort, PortTaken
@@ -65,9 +65,9 @@ def create(desk: Desk, seen: Seen, step: Create) -> Seen:
 
 
 def _note_other_cards(desk: Desk, seen: Seen) -> dict[str, Any]:
-    """Its own were taken when it was started again: what it replaces had others."""
+    """Its own were taken when it was started again: what it replaces had others, and nobody wished for these."""
     had = seen.containers[0].gpu_uuids if seen.containers else frozenset(desk.wanted.gpus)
-    if had == frozenset(desk.wanted.gpus):
+    if had == frozenset(desk.wanted.gpus) or desk.workspace.before_change is not None:
         return {}
     cards = ", ".join(card.label for card in desk.workspace.cards)
     return {"note": Reason("gpus_changed", {"gpus": cards}).as_json()}
@@ -80,7 +80,7 @@ def start(desk: Desk, seen: Seen, step: Start) -> Seen:
     _refuse(refuse_start(desk.workspace, desk.context))
     gpu_check.refuse_start(desk)
     if desk.wanted.phase not in (Phase.STARTING, Phase.MOVING):
-        desk.record(phase=Phase.STARTING)
+        desk.record(phase=Phase.STARTING, progress=_steps(desk))
     _put_files(desk, container)
     desk.check_current()                    # the archive may have taken long
     try:
@@ -106,6 +106,8 @@ def await_ready(desk: Desk, seen: Seen, step: AwaitReady) -> Seen:
         if container is not None:
             _record_running(desk, container, desk.workspace.progress)
         return seen
+    if desk.wanted.phase is Phase.RUNNING:  # an older agent's, or one that was started by hand
+        desk.record(phase=Phase.STARTING, progress=_steps(desk))
     if not desk.wanted.is_observed:         # started by an agent that could not write it down any more
         desk.record(observed_generation=desk.wanted.generation, next_try_at=None)
     steps: progress.Progress = dict(desk.workspace.progress)
@@ -134,15 +136,6 @@ def _check_gpus(desk: Desk, name: str, steps: progress.Progress) -> progress.Pro
     desk.record(progress=steps)
     gpu_check.check_inside(desk, name)
     return progress.finish(steps, StepName.GPUS, desk.now())
-
-
-def commit(desk: Desk, seen: Seen, step: Commit) -> Seen:
-    """The recorded revision is never behind by more than one: so a removal knows which images there may be."""
-    revisions = [one.revision or 0 for one in seen.containers]
-    desk.record(phase=Phase.MOVING, revision=max(desk.wanted.revision, *revisions))
-    desk.engine.remove_image(step.reference)    # of a try that was broken off: the layer may have changed since
-    desk.engine.commit(step.name, step.reference)
-    return Seen(seen.containers, image_ready=True)
 
 
 def write_keys(desk: Desk, name: str) -> None:
@@ -265,27 +258,36 @@ def _glance(desk: Desk, seen: Seen, known: float) -> tuple[Seen, float]:
 
 
 def _was_ready_before(desk: Desk, container: Container) -> bool:
-    """Its host fell silent and is back: it was ready then; health.py looks after it."""
+    """It was never down: its host fell silent and is back, or its CPU and memory changed. health.py looks after it."""
     wanted = desk.wanted
-    return wanted.is_observed and wanted.phase is Phase.UNKNOWN and wanted.container_id == container.id
+    was_up = wanted.phase is Phase.RUNNING or (wanted.phase is Phase.UNKNOWN and wanted.is_observed)
+    return was_up and wanted.container_id == container.id
 
 
 def _record_running(desk: Desk, container: Container, steps: Any) -> None:
     """Ready. A workspace whose Jupyter never came is used over SSH meanwhile; health.py says that it is degraded."""
-    revision = container.revision or 1
+    revision, was_up = container.revision or 1, desk.wanted.phase in (Phase.RUNNING, Phase.UNKNOWN)
     changes: dict[str, Any] = {
-        "phase": Phase.RUNNING, "health": Health.OK, "reason": None, "next_try_at": None,
+        "phase": Phase.RUNNING, "reason": None, "next_try_at": None, "before_change": None,
         "observed_generation": desk.wanted.generation, "container_id": container.id, "revision": revision,
         "progress": progress.complete(steps, desk.now()), "log_tail": None,
     }
-    if desk.wanted.phase not in (Phase.RUNNING, Phase.UNKNOWN):     # in these two it never went down
+    if desk.wanted.phase is not Phase.RUNNING:
+        changes["health"] = Health.OK
+    if not was_up:
         changes["started_at"] = desk.now()
     desk.record(**changes)
     log.info("workspace.running", workspace=desk.wanted.workspace_id, revision=revision)
 
 
 def _begin(desk: Desk, name: StepName) -> progress.Progress:
-    return progress.begin(desk.workspace.progress, name, desk.now())
+    return progress.begin(_steps(desk), name, desk.now())
+
+
+def _steps(desk: Desk) -> progress.Progress:
+    """How far it is. Of one that was up until now the steps are those of its last start."""
+    was_up = desk.wanted.phase in (Phase.RUNNING, Phase.UNKNOWN)
+    return desk.fresh_progress() if was_up else dict(desk.workspace.progress)
 
 
 def _named(seen: Seen, name: str) -> Container | None:

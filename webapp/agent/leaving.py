@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import structlog
 
-from webapp.agent import specs
+from webapp.agent import moving, specs
 from webapp.agent.desk import Desk, Failed, Stale
 from webapp.domain.container import Container, ContainerState
-from webapp.domain.plan import Record, Remove, Seen, Stop, own_containers, private_image
+from webapp.domain.plan import Record, ReleaseGpus, Remove, Seen, Stop, own_containers
 from webapp.domain.reasons import Reason
 from webapp.domain.workspace import Desired, Health, Phase
 from webapp.services import observations
@@ -21,6 +21,8 @@ _PHASE_WHILE_STOPPING = {Desired.STOPPED: Phase.STOPPING, Desired.REMOVED: Phase
 
 def stop(desk: Desk, seen: Seen, step: Stop) -> Seen:
     _show(desk)
+    if desk.wanted.desired is Desired.RUNNING:
+        moving.show(desk)
     desk.engine.stop(step.name, GRACE_SECONDS)
     return seen.with_state(step.name, ContainerState.EXITED)
 
@@ -28,18 +30,10 @@ def stop(desk: Desk, seen: Seen, step: Stop) -> Seen:
 def remove(desk: Desk, seen: Seen, step: Remove) -> Seen:
     _show(desk)
     desk.engine.remove(step.name)
+    left = seen.without(step.name)
     if desk.wanted.phase is Phase.RUNNING:
-        _sweep_images(desk)
-    return seen.without(step.name)
-
-
-def _sweep_images(desk: Desk) -> None:
-    """After a move: private images before the one that the running container was made from."""
-    wanted = desk.wanted
-    for revision in range(2, wanted.revision):
-        reference = private_image(wanted.instance, wanted.workspace_id, revision)
-        if reference != wanted.private_image:
-            desk.engine.remove_image(reference)
+        moving.sweep_images(desk, left.containers)
+    return left
 
 
 def settle(desk: Desk, seen: Seen, step: Record) -> Seen:
@@ -58,27 +52,29 @@ def _is_there_after_all(desk: Desk) -> bool:
     return recorded is not None and desk.engine.inspect(recorded) is not None
 
 
-def release_gpus(desk: Desk, seen: Seen) -> Seen:
-    """The cards are free from here on: its containers are down, as the engine itself said of each."""
-    there = _inspected(desk)
-    if any(one.is_up for one in there):
+def release_gpus(desk: Desk, seen: Seen, step: ReleaseGpus) -> Seen:
+    """The cards are free from here on: containers with them are down, as the engine itself said of each."""
+    given_back = frozenset(desk.wanted.claimed) - frozenset(step.keep)
+    there = inspected(desk)
+    with_them = [one for one in there if one.gpu_uuids & given_back or not step.keep]
+    if any(one.is_up for one in with_them):
         return Seen(there, seen.image_ready)
-    for one in there:
+    for one in with_them:
         if not one.is_down:
             detail = f"{one.name} is being removed and not gone yet"
             raise Failed(Reason("engine_rejected", {"host": desk.context.host_name, "detail": detail}), retry=True)
     with desk.context.store.write() as session:
         done = observations.release_gpus(session, desk.wanted.workspace_id, generation=desk.wanted.generation,
-                                         epoch=desk.context.epoch, now=desk.now())
+                                         epoch=desk.context.epoch, keep=step.keep, now=desk.now())
     if not done:
         raise Stale
-    log.info("workspace.gpus_released", workspace=desk.wanted.workspace_id, gpus=list(desk.wanted.gpus))
+    log.info("workspace.gpus_released", workspace=desk.wanted.workspace_id, gpus=sorted(given_back))
     desk.context.cards.look_again.set()     # somebody else may have been on them all the while
-    desk.cards_are_free()
+    desk.cards_are_free(step.keep)
     return seen
 
 
-def _inspected(desk: Desk) -> tuple[Container, ...]:
+def inspected(desk: Desk) -> tuple[Container, ...]:
     """Its containers, newest first, each as an inspect shows it now.
 
     The list may lag behind, and of a container whose start is under way it shows what was before; an inspect waits for
@@ -96,8 +92,7 @@ def clean_up(desk: Desk, seen: Seen) -> Seen:
     _show(desk)
     wanted = desk.wanted
     desk.engine.remove_volume(specs.private_volume(wanted.instance, wanted.workspace_id))
-    for revision in range(2, wanted.revision + 2):
-        desk.engine.remove_image(private_image(wanted.instance, wanted.workspace_id, revision))
+    moving.sweep_images(desk, ())
     with desk.context.store.write() as session:
         done = observations.record_removed(session, wanted.workspace_id, generation=wanted.generation,
                                            epoch=desk.context.epoch, now=desk.now())

@@ -7,8 +7,11 @@ from collections.abc import Sequence
 from webapp.domain.container import (
     LABEL_GPUS,
     LABEL_INSTANCE,
+    LABEL_LIMITS,
     LABEL_PORTS,
+    LABEL_PRIVATE_IMAGE,
     LABEL_REVISION,
+    LABEL_SHAPE,
     LABEL_WORKSPACE,
     NO_GPUS,
     ContainerSpec,
@@ -119,6 +122,9 @@ def _labels(wanted: Wanted, revision: int) -> dict[str, str]:
         LABEL_REVISION: str(revision),
         LABEL_PORTS: wanted.port_label,
         LABEL_GPUS: wanted.gpu_label,
+        LABEL_SHAPE: wanted.shape,
+        LABEL_LIMITS: wanted.limits,
+        LABEL_PRIVATE_IMAGE: "",
     }
 
 

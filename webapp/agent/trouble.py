@@ -7,6 +7,7 @@ from typing import Any
 
 import structlog
 
+from webapp.agent import going_back
 from webapp.agent.desk import TRIES, Desk
 from webapp.domain import progress
 from webapp.domain.reasons import Reason
@@ -26,7 +27,7 @@ def first_attempt(desk: Desk) -> dict[str, Any]:
         return {}
     changes: dict[str, Any] = {"attempted_generation": desk.wanted.generation, "failures": 0, "next_try_at": None,
                                "reason": None, "note": None, "log_tail": None}
-    if desk.wanted.desired is Desired.RUNNING:
+    if desk.wanted.desired is Desired.RUNNING and desk.wanted.phase not in (Phase.RUNNING, Phase.UNKNOWN):
         changes |= {"progress": desk.fresh_progress(), "health": Health.UNKNOWN}
     return changes
 
@@ -67,6 +68,8 @@ def record_failure(desk: Desk, reason: Reason, *, retry: bool, tries: int = TRIE
                     next_try_seconds=seconds)
         attempt |= {"reason": reason.as_json(), "failures": failures, **_next_try(desk, seconds)}
         desk.record_if_current(**attempt)
+        return
+    if going_back.go_back(desk, reason):
         return
     log.error("workspace.failed", workspace=wanted.workspace_id, reason=reason.code)
     desk.record_if_current(**attempt | _failed(desk, reason, failures))

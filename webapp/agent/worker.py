@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import structlog
 
-from webapp.agent import ending, launching, leaving, trouble
+from webapp.agent import ending, launching, leaving, moving, trouble
 from webapp.agent.context import HostContext
 from webapp.agent.desk import Desk, Failed, Stale
 from webapp.domain.container import Container
@@ -29,7 +29,9 @@ from webapp.domain.plan import (
     Start,
     Step,
     Stop,
+    Update,
     Wanted,
+    Weigh,
     own_containers,
     plan,
 )
@@ -93,7 +95,7 @@ def _do_or_look_again(desk: Desk, seen: Seen, step: Step) -> Seen:
     try:
         return _do(desk, seen, step)
     except EngineRejected:
-        fresh = Seen(desk.containers(), seen.image_ready)
+        fresh = Seen(desk.containers(), seen.image_ready, seen.is_weighed)
         if plan(desk.wanted, fresh, now=desk.now()) == step:
             raise
         return fresh
@@ -110,7 +112,11 @@ def _do(desk: Desk, seen: Seen, step: Step) -> Seen:
         case AwaitReady():
             return launching.await_ready(desk, seen, step)
         case Commit():
-            return launching.commit(desk, seen, step)
+            return moving.commit(desk, seen, step)
+        case Weigh():
+            return moving.weigh(desk, seen, step)
+        case Update():
+            return moving.update(desk, seen, step)
         case Examine():
             return ending.examine(desk, seen, step)
         case Stop():
@@ -118,7 +124,7 @@ def _do(desk: Desk, seen: Seen, step: Step) -> Seen:
         case Remove():
             return leaving.remove(desk, seen, step)
         case ReleaseGpus():
-            return leaving.release_gpus(desk, seen)
+            return leaving.release_gpus(desk, seen, step)
         case CleanUp():
             return leaving.clean_up(desk, seen)
         case Record():

@@ -13,8 +13,10 @@ from datetime import datetime, timedelta
 from webapp.domain.container import (
     LABEL_GPUS,
     LABEL_INSTANCE,
+    LABEL_LIMITS,
     LABEL_PORTS,
     LABEL_REVISION,
+    LABEL_SHAPE,
     LABEL_WORKSPACE,
     Container,
     ContainerState,
@@ -41,7 +43,12 @@ class Wanted:
     private_image: str | None
     ports: Mapping[Service, int]
     next_try_at: datetime | None
-    gpus: tuple[str, ...] = ()          # UUIDs of the cards it holds, ascending; held until it is seen down
+    claimed: tuple[str, ...] = ()       # UUIDs of the cards it holds, ascending; held until it is seen down
+    gpus: tuple[str, ...] = ()          # of these the ones that it is to have: all, but while it moves to others
+    shape: str = ""                     # domain.moving.shape
+    shape_unlabelled: str | None = None     # of containers that say nothing of theirs; None = as it is wanted
+    limits: str = ""                    # domain.moving.limits
+    applied_limits: tuple[str, str] | None = None       # id of a container, its limits as they were changed last
 
     @property
     def gpu_label(self) -> str:
@@ -76,10 +83,11 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The workspace's own containers, newest revision first, and whether their image is known to be on the host."""
+    """The workspace's own containers, newest revision first, and what is known beside."""
 
     containers: tuple[Container, ...]
-    image_ready: bool = False
+    image_ready: bool = False       # the one that the next container is made from is on the host
+    is_weighed: bool = False        # what is in the newest can be kept
 
     def with_container(self, container: Container) -> Seen:
         others = (other for other in self.containers if other.name != container.name)
@@ -129,6 +137,20 @@ class Stop:
 
 
 @dataclass(frozen=True, slots=True)
+class Weigh:
+    """Find out whether there is room to keep what is in it, before it is stopped for that."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """Give a container that may go on the CPU and memory that are wanted."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class Commit:
     """Keep what is in the container's layer as a private image, for a container that must be made anew."""
 
@@ -143,7 +165,9 @@ class Remove:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseGpus:
-    """Its containers were seen down, and it is not to run: give its cards back."""
+    """No container with them is up: give its cards back, but for those that it has now moved to."""
+
+    keep: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +191,8 @@ class Rest:
 
 
 Step = (
-    EnsureImage | Create | Start | AwaitReady | Examine | Stop | Commit | Remove | ReleaseGpus | CleanUp | Record | Rest
+    EnsureImage | Create | Start | AwaitReady | Examine | Stop | Weigh | Update | Commit | Remove | ReleaseGpus
+    | CleanUp | Record | Rest
 )
 
 
@@ -191,7 +216,7 @@ def trespassers(wanted: Wanted, listed: tuple[Container, ...]) -> tuple[Containe
 
     No lock reaches into an engine: an agent that was held up may start what another has given up meanwhile.
     """
-    held = frozenset(wanted.gpus)
+    held = frozenset(wanted.claimed)
     return tuple(one for one in own_containers(wanted, listed) if one.is_up and not one.gpu_uuids <= held)
 
 
@@ -228,7 +253,7 @@ def _take_down(wanted: Wanted, seen: Seen) -> Step | None:
     for container in seen.containers:
         if container.is_up:
             return Stop(container.name)
-    if not wanted.gpus:
+    if not wanted.claimed:
         return None
     for container in seen.containers:
         if not container.is_down:
@@ -247,7 +272,7 @@ def _towards_running(wanted: Wanted, seen: Seen) -> Step:
     if current.is_up:
         return _after_start(wanted, seen, current)
     if not current.was_started or _is_start_due(wanted):
-        return _rival(current, seen) or Start(current.name)
+        return _rival(current, seen) or _update(wanted, current) or Start(current.name)
     return Examine(current.name)
 
 
@@ -277,6 +302,8 @@ def _make(wanted: Wanted, seen: Seen) -> Step:
     if not seen.containers:
         return Create(revision, wanted.private_image) if seen.image_ready else EnsureImage()
     newest = seen.containers[0]
+    if not (seen.is_weighed or seen.image_ready):
+        return Weigh(newest.name)
     if newest.is_up:
         return Stop(newest.name)
     reference = private_image(wanted.instance, wanted.workspace_id, revision)
@@ -291,25 +318,49 @@ def _rival(current: Container, seen: Seen) -> Step | None:
     return None
 
 
+def _update(wanted: Wanted, current: Container) -> Step | None:
+    """CPU and memory alone make no container anew. What one from before the label has is set once, with a new intent.
+    """
+    if wanted.applied_limits is not None and wanted.applied_limits[0] == current.id:
+        has: str | None = wanted.applied_limits[1]
+    else:
+        has = current.labels.get(LABEL_LIMITS)
+    if has is None and wanted.is_observed:
+        return None
+    return Update(current.name) if has != wanted.limits else None
+
+
 def _after_start(wanted: Wanted, seen: Seen, current: Container) -> Step:
     is_recorded = wanted.is_observed and wanted.phase is Phase.RUNNING and wanted.container_id == current.id
     if not is_recorded:
-        return _rival(current, seen) or AwaitReady(current.name)
+        return _rival(current, seen) or _update(wanted, current) or AwaitReady(current.name)
     for other in seen.containers:                      # only now is the old one of a move removed
         if other.name != current.name:
             return Stop(other.name) if other.is_up else Remove(other.name)
+    if wanted.claimed != wanted.gpus:                   # and only now has it no use for the old cards
+        return ReleaseGpus(keep=wanted.gpus)
     return Rest()
 
 
 def _current(wanted: Wanted, seen: Seen) -> Container | None:
     """The newest that fits. Not one behind a newer one that ran: what was done in that would be lost."""
     for container in seen.containers:
-        labels = container.labels
-        if labels.get(LABEL_PORTS) == wanted.port_label and labels.get(LABEL_GPUS, "") == wanted.gpu_label:
+        if fits(wanted, container):
             return container
         if container.was_started:
             return None
     return None
+
+
+def fits(wanted: Wanted, container: Container) -> bool:
+    """Whether it may go on as it is, but for CPU and memory."""
+    labels = container.labels
+    has_shape = labels.get(LABEL_SHAPE, wanted.shape_unlabelled)
+    return (
+        labels.get(LABEL_PORTS) == wanted.port_label
+        and labels.get(LABEL_GPUS, "") == wanted.gpu_label
+        and has_shape in (wanted.shape, None)
+    )
 
 
 def _is_own(wanted: Wanted, container: Container) -> bool:

@@ -13,11 +13,15 @@ Progress = dict[str, Any]
 Step = dict[str, Any]
 
 
-def fresh(*, with_jupyter: bool, with_gpus: bool = False) -> Progress:
-    """All steps waiting; an image without Jupyter skips that one, and a workspace without cards has no look at them."""
+def fresh(*, with_jupyter: bool, with_gpus: bool = False, moves: bool = False) -> Progress:
+    """All steps waiting; an image without Jupyter skips that one, and a workspace without cards has no look at them.
+
+    One that `moves` has what is in it kept, and no image to be had.
+    """
     skipped = () if with_jupyter else (StepName.JUPYTER,)
-    names = [name for name in StepName if with_gpus or name is not StepName.GPUS]
-    return {"steps": [_step(name, "skipped" if name in skipped else "waiting") for name in names]}
+    left_out = {StepName.IMAGE if moves else StepName.KEPT} | (set() if with_gpus else {StepName.GPUS})
+    return {"steps": [_step(name, "skipped" if name in skipped else "waiting")
+                      for name in StepName if name not in left_out]}
 
 
 def begin(progress: Mapping[str, Any], name: StepName, now: datetime) -> Progress:

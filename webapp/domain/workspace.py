@@ -51,6 +51,7 @@ BUSY = frozenset({Phase.PULLING, Phase.STARTING, Phase.STOPPING, Phase.MOVING, P
 class StepName(StrEnum):
     """Steps that the page shows while a workspace comes up, in this order."""
 
+    KEPT = "kept"       # of a move alone: what is in its container was kept; it needs no image from elsewhere
     IMAGE = "image"
     CREATED = "created"
     SSH = "ssh"

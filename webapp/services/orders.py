@@ -20,6 +20,7 @@ from webapp.domain.workspace import Desired, Limits
 from webapp.errors import N_, InvalidInput
 from webapp.services import volumes
 from webapp.services.problems import Problems
+from webapp.store.reads import images as reads
 from webapp.store.tables import Gpu, Image, Member, SshKey, Volume, Workspace
 
 MOST_GPUS = 64          # of one workspace; the largest hosts have 16 or 18
@@ -56,7 +57,7 @@ def read(session: Session, owner: Member, request: LaunchRequest, house: HouseRu
     problems = Problems()
     with problems.gather():
         _check_name(session, owner, request.name)
-    image = session.get(Image, request.image_id)
+    image = _find_image(session, owner, request.image_id)
     with problems.gather():
         _check_image(session, owner, image)
     limits = read_limits(request.cpus, request.memory, request.shm, house, problems)
@@ -83,21 +84,34 @@ def name_taken(name: str, taken: set[str]) -> InvalidInput:
                            given=name, suggestion=suggest_name(taken, name))
 
 
-def no_such_volume() -> InvalidInput:
 def lost_volumes(names: Iterable[str]) -> InvalidInput:
     return InvalidInput.of(
         "mounts", N_("It mounts %(volumes)s of a team that its owner has left. Choose its volumes anew, without it."),
         volumes=", ".join(names))
 
 
+def no_such_volume() -> InvalidInput:
     return InvalidInput.of("mounts", N_("One of the volumes is not yours. Choose from the list, each once."))
+
+
+def _find_image(session: Session, owner: Member, image_id: str) -> Image | None:
+    """None for what is not theirs. Held against a deletion until the launch is written down (images.delete)."""
+    return session.scalar(
+        select(Image).where(Image.id == image_id, reads.visible_to(owner.id))
+        .with_for_update(read=True, key_share=True))
 
 
 def _check_image(session: Session, owner: Member, image: Image | None) -> None:
     if image is None:
         raise InvalidInput.of("image", N_("There is no such image. Choose one from the list."))
-    if image.withdrawn_at is not None:
+    if image.withdrawn_at is not None or session.scalar(
+            select(Image.id).where(Image.id == image.id, reads.is_being_deleted())):
         raise InvalidInput.of("image", N_("%(title)s is no longer offered. Choose another image."), title=image.title)
+    if image.reference is None and image.saved_from is not None:
+        raise InvalidInput.of("image", N_("%(title)s is still being saved. Wait until it is there."), title=image.title)
+    if image.reference is None and image.base is None:
+        raise InvalidInput.of("image", N_("%(title)s is not prepared yet. An administrator prepares it on the page of "
+                                          "images."), title=image.title)
     if image.reference is None:
         raise InvalidInput.of(
             "image",
@@ -147,6 +161,8 @@ def read_mounts(
     for volume_id, read_only in asked:
         volume = available.get(volume_id)
         with problems.gather():
+            if volume is None and volume_id in had:
+                raise lost_volumes([session.get_one(Volume, volume_id).name])
             if volume is None or volume_id in mounts:
                 raise no_such_volume()
             if volume.read_only and not read_only:
@@ -160,8 +176,6 @@ def read_cards(session: Session, number: str, model: str, named: tuple[str, ...]
     """Whether they are free is another question; this asks whether they can be meant at all."""
     count = _read_count(number) if number else len(named)
     if not named:
-            if volume is None and volume_id in had:
-                raise lost_volumes([session.get_one(Volume, volume_id).name])
         return _of_model(session, count, model)
     if len(set(named)) != len(named) or count != len(named):
         raise InvalidInput.of("gpus", N_("%(count)s GPUs are asked for and %(named)s chosen. Choose each once."),

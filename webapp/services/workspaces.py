@@ -19,18 +19,11 @@ from webapp.domain.house import HouseRules
 from webapp.domain.placement import Placement
 from webapp.domain.wordings import WORDINGS
 from webapp.domain.workspace import Desired, Health, Phase, Service
-from webapp.errors import Conflict, Forbidden, InvalidInput, NoCapacity, NoHost
-from webapp.services import access, events, gpus, intent, locks, orders, ports, secrets, wishes
+from webapp.errors import Conflict, Forbidden, InvalidInput, NoCapacity
+from webapp.services import access, events, gpus, hosts, intent, locks, orders, ports, secrets, wishes
 from webapp.services.ids import new_id
 from webapp.services.orders import LaunchRequest, Order
-from webapp.store.tables import (
-    Host,
-    Member,
-    PortClaim,
-    Workspace,
-    WorkspaceMount,
-    WorkspaceSecret,
-)
+from webapp.store.tables import Member, PortClaim, Workspace, WorkspaceMount, WorkspaceSecret
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +50,10 @@ def launch(
     order = orders.read(session, owner, request, house)
     cuda_version = order.image.cuda_version
     found = _find_cards(session, order)
-    workspace = _insert(session, owner, found.host_id or _choose_host(session).id, order, now)
+    workspace = _insert(session, owner, found.host_id or hosts.choose(session, order.image.host_id).id, order, now)
     if found.cards:
-        found = gpus.claim(session, workspace, order.cards, found, cuda_version=cuda_version, now=now)
+        found = gpus.claim(session, workspace, order.cards, found, cuda_version=cuda_version,
+                           host_id=order.image.host_id, now=now)
         workspace.host_id = found.host_id or workspace.host_id
     for service in Service if order.image.has_jupyter else (Service.SSH,):
         ports.claim(session, workspace.host_id, workspace.id, service, ports=house.ports, now=now)
@@ -135,20 +129,11 @@ def reveal(session: Session, actor: Actor, workspace_id: str, *, now: datetime) 
 def _find_cards(session: Session, order: Order) -> Placement:
     """Raises InvalidInput when it is the image that no driver can run, else NoCapacity."""
     try:
-        return gpus.find(session, order.cards, cuda_version=order.image.cuda_version)
+        return gpus.find(session, order.cards, cuda_version=order.image.cuda_version, host_id=order.image.host_id)
     except NoCapacity as error:
         if refusal := gpus.image_refusal(session, order.cards, order.image.cuda_version):
             raise InvalidInput.of("image", WORDINGS[refusal.code].title, **refusal.facts) from error
         raise
-
-
-def _choose_host(session: Session) -> Host:
-    """One that answers, else the first: a silent host takes the launch and says so on the workspace's page."""
-    host = session.scalars(
-        select(Host).order_by(Host.unreachable_since.is_not(None), Host.created_at, Host.id).limit(1)).first()
-    if host is None:
-        raise NoHost(why="none is registered; start the agent once")
-    return host
 
 
 def _mount(session: Session, workspace: Workspace, order: Order) -> None:

@@ -50,6 +50,7 @@ STATES = {
 }
 DEGRADED = State("alert-triangle", N_("Degraded"), "warn")
 STEPS = {
+    StepName.KEPT: N_("What is in it is kept"),
     StepName.IMAGE: N_("Image is on the host"),
     StepName.CREATED: N_("Container is made"),
     StepName.SSH: N_("SSH answers"),

@@ -18,7 +18,7 @@ from webapp.agent import worker
 from webapp.agent.context import HostContext
 from webapp.agent.reconciler import HostLoop
 from webapp.domain.actor import Actor
-from webapp.domain.container import Container, ContainerState
+from webapp.domain.container import LABEL_PRIVATE_IMAGE, Container, ContainerState
 from webapp.domain.house import HouseRules
 from webapp.domain.plan import container_name
 from webapp.domain.wordings import WORDINGS
@@ -26,7 +26,8 @@ from webapp.domain.workspace import Desired, Phase, Service
 from webapp.engines import Engine
 from webapp.engines.fake_state import FakeContainer, FakeMachine
 from webapp.errors import fill
-from webapp.services import inventory, observations, workspaces
+from webapp.services import changes, inventory, observations, wishes, workspaces
+from webapp.services.changes import ChangeRequest
 from webapp.services.orders import LaunchRequest
 from webapp.store.session import Store
 from webapp.store.tables import GpuClaim, Operation, PortClaim, Workspace
@@ -38,7 +39,7 @@ PASSWD = b"root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534::/:/usr/sbin/no
 GROUP = b"root:x:0:\nusers:x:100:\n"
 BESIDE = ("health", "torch")    # keys of work that changes no phase
 LOOKS = frozenset({"list", "inspect", "image", "describe", "prepare", "logs", "read_file", "started_at", "events",
-                   "gpu_users"})
+                   "gpu_users", "layer", "room", "memory_used", "private_images"})
 
 
 class Clock:
@@ -165,6 +166,11 @@ class Stage:
     def remove(self, workspace: Workspace) -> None:
         self.ask(workspaces.remove, workspace)
 
+    def change(self, workspace: Workspace, *, start: bool = False, **typed: Any) -> None:
+        with self.store.write() as session:
+            changes.change(session, self.cast.carol, workspace.id, ChangeRequest(**typed), house=self.house,
+                           start=start, now=self.clock.now())
+
     def ask(self, wish: Callable[..., Any], workspace: Workspace) -> None:
         with self.store.write() as session:
             wish(session, self.cast.carol, workspace.id, now=self.clock.now())
@@ -248,9 +254,18 @@ def check(stage: Stage) -> None:
     assert not {claim.workspace_id for claim in [*claims, *cards]} - set(rows), "a claim of nobody"
     assert len({claim.gpu_uuid for claim in cards}) == len(cards), "a card with two holders"
     for row in rows.values():
-        mine = {claim.gpu_uuid for claim in cards if claim.workspace_id == row.id}
-        assert mine in (set(), set(row.gpu_uuids)), f"some of its cards, or others: {mine} of {row.gpu_uuids}"
-        assert len(row.gpu_uuids) in (0, row.gpu_count)
+        mine, named = {claim.gpu_uuid for claim in cards if claim.workspace_id == row.id}, set(row.gpu_uuids)
+        if wishes.is_to_run(row):       # beside them it may hold those that it moves away from
+            assert named <= mine and len(named) == row.gpu_count, f"some of its cards: {mine} of {named}"
+        elif not row.before_change:
+            assert len(named) in (0, row.gpu_count)
+    check_images(stage)
+
+
+def check_images(stage: Stage) -> None:
+    """What was written is somewhere whole: in a container that ran, or in the image that the next one is made from."""
+    for container in stage.machine.containers.values():
+        assert stage.machine.find_image(container.image_id), f"the image of {container.name} is gone"
 
 
 def trespassing(stage: Stage) -> set[str]:
@@ -287,6 +302,18 @@ def check_at_rest(stage: Stage) -> None:
             assert row.phase == Phase.STOPPED
         if row.phase == Phase.RUNNING:
             assert len(mine) == 1, f"left over beside the running one: {[c.name for c in mine]}"
+            assert row.before_change is None
+            _check_spec(stage, row, mine[0])
+
+
+def _check_spec(stage: Stage, row: Workspace, container: FakeContainer) -> None:
+    """It runs with what is asked for, whatever was changed; and of its private images only its own is left."""
+    limits = container.spec.limits
+    assert (limits.cpu_millis, limits.memory_bytes, limits.shm_bytes) == (
+        row.cpu_millis, row.memory_bytes, row.shm_bytes)
+    private = {image.facts.id for name, image in stage.machine.images.items() if f"w-{row.id}:" in name
+               or image.facts.labels.get(LABEL_PRIVATE_IMAGE, "").endswith(f"w-{row.id}")}
+    assert private <= {container.image_id}, "a private image is left over"
 
 
 def _check_cards(stage: Stage, row: Workspace, up: Sequence[FakeContainer]) -> None:

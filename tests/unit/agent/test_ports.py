@@ -262,9 +262,9 @@ class TestMove:
         workspace = moved(stage)
         commit = stage.engine.commit
 
-        def stop_meanwhile(name: str, reference: str) -> object:
+        def stop_meanwhile(name: str, reference: str, **named: bool) -> object:
             stage.stop(workspace)
-            return commit(name, reference)
+            return commit(name, reference, **named)
 
         stage.engine.commit = stop_meanwhile  # type: ignore[method-assign, assignment]
         stage.start(workspace)

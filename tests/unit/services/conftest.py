@@ -1,4 +1,4 @@
-"""Fixtures of cards: what the agent saw of a host, who holds what, and how it ends."""
+"""Fixtures of cards and of changes: what the agent saw of a host, who holds what, and how it ends."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from datetime import timedelta
 
 import pytest
 from agent.rack import Rack
+from sqlalchemy import select
 
 from webapp.domain.workspace import Phase
-from webapp.services import gpus, inventory, observations, workspaces
+from webapp.services import changes, gpus, inventory, observations, volumes, workspaces
+from webapp.services.changes import ChangeRequest
 from webapp.services.inventory import Look
-from webapp.store.tables import Host, Workspace
+from webapp.store.tables import Host, Workspace, WorkspaceMount
 
 
 @pytest.fixture
@@ -66,3 +68,38 @@ def stopped(do, launch, alice, down):
         down(workspace)
         return workspace
     return run
+
+
+@pytest.fixture
+def change(do, house):
+    """change(alice, workspace, memory="4GiB", …)"""
+    def run(actor, workspace, *, start=False, **typed):
+        return do(changes.change, actor, workspace.id, ChangeRequest(**typed), house=house, start=start)
+    return run
+
+
+@pytest.fixture
+def runs(launch, alice, seen):
+    """runs(gpus="1") = a workspace that runs."""
+    def run(**typed):
+        workspace = launch(alice, **typed)
+        seen(workspace, Phase.RUNNING)
+        return workspace
+    return run
+
+
+@pytest.fixture
+def volume(do, cast, carol):
+    def create(name, **changes):
+        return do(volumes.create_volume, carol, name=name, roots=(), **{
+            "team_id": cast.team_id, "host_folder": None, "target": None, "read_only": False, **changes})
+    return create
+
+
+@pytest.fixture
+def mounts(store):
+    def read(workspace):
+        with store.read() as session:
+            rows = session.scalars(select(WorkspaceMount).where(WorkspaceMount.workspace_id == workspace.id))
+            return {row.volume_id: row.read_only for row in rows}
+    return read

@@ -24,8 +24,9 @@ def changes(container: Mapping[str, Any], image: Mapping[str, Any] | None, repos
     Args:    container, image: as inspected.   image None = gone; then only what Berth said about cards is blanked.
              repository: of which it is a private image; "" = it is none.
     """
-    yield f'LABEL {LABEL_PRIVATE_IMAGE}="{repository}"'
     config = container.get("Config") or {}
+    if repository or (config.get("Labels") or {}).get(LABEL_PRIVATE_IMAGE):
+        yield f'LABEL {LABEL_PRIVATE_IMAGE}="{repository}"'
     for label in config.get("Labels") or {}:
         if marks_a_container(label) and _WRITABLE.fullmatch(label):
             yield f'LABEL {label}=""'

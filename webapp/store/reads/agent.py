@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, and_, bindparam, select
 from sqlalchemy.orm import Session
 
+from webapp.domain import moving
 from webapp.domain.gpu import Condition
 from webapp.domain.gpu import Gpu as GpuValue
 from webapp.domain.gpu_check import CheckState
@@ -51,6 +52,7 @@ class MountWanted:
     target: str
     read_only: bool
     member_belongs: bool
+    asked_read_only: bool = False       # whatever the volume allows
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +90,10 @@ class WorkspaceInFull:
     note: Mapping[str, Any] | None
     reason: Mapping[str, Any] | None = None
     gpu_count: int = 0                  # cards that it is to have
-    cards: tuple[CardHeld, ...] = ()    # those it holds, ascending by UUID
+    cards: tuple[CardHeld, ...] = ()    # those of them that it holds, ascending by UUID
     cuda_version: str | None = None     # of the image
     driver_version: str | None = None   # NVIDIA's, of the host
+    before_change: Mapping[str, Any] | None = None      # as in the row: what it was, and may be again
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,7 @@ def hosts(session: Session) -> list[Host]:
 
 
 def wanted_on(session: Session, host_id: str, instance: str) -> list[Wanted]:
-    """Every workspace of the host that is not gone for good. Three statements, however many there are."""
+    """Every workspace of the host that is not gone for good. Four statements, however many there are."""
     return _wanted_where(session, Workspace.phase != Phase.REMOVED, host_id, instance)
 
 
@@ -122,7 +125,12 @@ def _wanted_where(session: Session, which: ColumnElement[bool], host_id: str, in
     held: dict[str, list[str]] = defaultdict(list)
     for gpu in session.scalars(select(GpuClaim).where(GpuClaim.host_id == host_id)):
         held[gpu.workspace_id].append(gpu.gpu_uuid)
-    return [_wanted(row, ports[row.id], held[row.id], instance) for row in rows]
+    mounts: dict[str, list[tuple[str, bool]]] = defaultdict(list)
+    for mount in session.scalars(
+            select(WorkspaceMount).join(Workspace, Workspace.id == WorkspaceMount.workspace_id)
+            .where(Workspace.host_id == host_id, which)):
+        mounts[mount.workspace_id].append((mount.volume_id, mount.read_only))
+    return [_wanted(row, ports[row.id], held[row.id], mounts[row.id], instance) for row in rows]
 
 
 def workspace(session: Session, workspace_id: str, instance: str, *, epoch: int) -> WorkspaceInFull | None:
@@ -141,15 +149,18 @@ def workspace(session: Session, workspace_id: str, instance: str, *, epoch: int)
     ports = {Service(claim.service): claim.port for claim in claims}
     teams = _teams_of(session, owner.id)
     cards = _cards(session, workspace_id)
+    mounts = _mounts(session, workspace_id, teams)
+    mounted = [(mount.volume_id, mount.asked_read_only) for mount in mounts]
     return WorkspaceInFull(
-        wanted=_wanted(row, ports, [card.uuid for card in cards], instance), name=row.name, host_id=host.id,
+        wanted=_wanted(row, ports, [card.uuid for card in cards], mounted, instance), name=row.name, host_id=host.id,
         host_name=host.name, owner_id=owner.id,
         person=Person(owner.username, owner.uid, teams), owner_active=owner.deactivated_at is None,
         image_reference=row.image_reference, image_withdrawn=image.withdrawn_at is not None,
         limits=Limits(row.cpu_millis, row.memory_bytes, row.shm_bytes, row.pids), jupyter=row.jupyter,
-        mounts=_mounts(session, workspace_id, teams), failures=row.failures, progress=row.progress,
+        mounts=mounts, failures=row.failures, progress=row.progress,
         started_at=row.started_at, health=row.health, reason=row.reason, note=row.note,
-        gpu_count=row.gpu_count, cards=cards, cuda_version=image.cuda_version, driver_version=host.driver_version,
+        gpu_count=row.gpu_count, cards=tuple(card for card in cards if card.uuid in row.gpu_uuids),
+        before_change=row.before_change, cuda_version=image.cuda_version, driver_version=host.driver_version,
     )
 
 
@@ -173,13 +184,10 @@ def is_newest_agent(session: Session, epoch: int) -> bool:
 
 
 def waiting_operations(session: Session, host_id: str) -> list[Operation]:
-    """Oldest first; those of workspaces on this host."""
+    """Oldest first."""
     return list(session.scalars(
-        select(Operation)
-        .join(Workspace, Workspace.id == Operation.workspace_id)
-        .where(Operation.state == "waiting", Workspace.host_id == host_id)
-        .order_by(Operation.created_at)
-    ))
+        select(Operation).where(Operation.state == "waiting", Operation.host_id == host_id)
+        .order_by(Operation.created_at)))
 
 
 def to_be_checked(session: Session, host_id: str, epoch: int) -> list[str]:
@@ -219,12 +227,21 @@ def _cards(session: Session, workspace_id: str) -> tuple[CardHeld, ...]:
     )
 
 
-def _wanted(row: Workspace, ports: Mapping[Service, int], gpus: Iterable[str], instance: str) -> Wanted:
+def _wanted(
+    row: Workspace, ports: Mapping[Service, int], held: Iterable[str], mounts: Iterable[tuple[str, bool]],
+    instance: str,
+) -> Wanted:
+    claimed = tuple(sorted(held))
+    applied = row.applied_limits
     return Wanted(
         instance=instance, workspace_id=row.id, desired=Desired(row.desired), generation=row.generation,
         attempted_generation=row.attempted_generation, observed_generation=row.observed_generation,
         phase=Phase(row.phase), revision=row.revision, container_id=row.container_id, private_image=row.private_image,
-        ports=dict(ports), next_try_at=row.next_try_at, gpus=tuple(sorted(gpus)),
+        ports=dict(ports), next_try_at=row.next_try_at, claimed=claimed,
+        gpus=tuple(uuid for uuid in claimed if uuid in row.gpu_uuids),
+        shape=moving.shape(row.shm_bytes, mounts), shape_unlabelled=row.shape_unlabelled,
+        limits=moving.limits(Limits(row.cpu_millis, row.memory_bytes, row.shm_bytes)),
+        applied_limits=(applied["container"], applied["limits"]) if applied else None,
     )
 
 
@@ -247,7 +264,7 @@ def _mounts(session: Session, workspace_id: str, teams: tuple[TeamValue, ...]) -
         MountWanted(
             volume_id=volume.id, volume_name=volume.name, team=TeamValue(team.name, team.gid),
             host_folder=volume.host_folder, target=volume.target, read_only=mount.read_only or volume.read_only,
-            member_belongs=TeamValue(team.name, team.gid) in teams,
+            member_belongs=TeamValue(team.name, team.gid) in teams, asked_read_only=mount.read_only,
         )
         for mount, volume, team in rows
     )
