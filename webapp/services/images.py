@@ -165,12 +165,20 @@ def prepare(
     return _ask_to_prepare(session, actor, image, {"with_jupyter": with_jupyter, "cuda_version": cuda_version}, now)
 
 
-def prepare_again(session: Session, actor: Actor, image_id: str, *, now: datetime) -> Operation:
-    """For an entry that has no image yet, or to take what is newer in the recipe. Raises NotPrepared, ImageBusy."""
+def prepare_again(
+    session: Session, actor: Actor, image_id: str, *, dockerfile: str | None = None, now: datetime,
+) -> Operation:
+    """For an entry that has no image yet, or to take what is newer in the recipe; with a `dockerfile` that was mended.
+
+    Raises:  NotPrepared, ImageBusy.   InvalidInput: of a Dockerfile each line.
+    """
     access.require_admin(actor)
     image = access.image(session, image_id)
     if not (image.base or image.dockerfile):
         raise NotPrepared(title=image.title)
+    if image.dockerfile and dockerfile and dockerfile.strip():
+        _refuse_busy(session, image, now, OperationKind.IMAGE_PREPARE)
+        image.dockerfile = parse_dockerfile(dockerfile).text
     return _ask_to_prepare(session, actor, image, {"with_jupyter": image.has_jupyter, "cuda_version": None}, now)
 
 
