@@ -56,7 +56,7 @@ def release_gpus(desk: Desk, seen: Seen, step: ReleaseGpus) -> Seen:
     """The cards are free from here on: containers with them are down, as the engine itself said of each."""
     given_back = frozenset(desk.wanted.claimed) - frozenset(step.keep)
     there = inspected(desk)
-    with_them = [one for one in there if one.gpu_uuids & given_back or not step.keep]
+    with_them = [one for one in there if one.gpu_uuids & given_back]
     if any(one.is_up for one in with_them):
         return Seen(there, seen.image_ready)
     for one in with_them:

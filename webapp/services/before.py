@@ -1,6 +1,6 @@
 """What a workspace was before a change that is not carried out yet, so that it can go back (observations.undo_change).
 
-Kept from the first change on until a container made by the last one runs, or somebody stops, starts or removes it.
+Kept from the first change on until a container made by the last one runs; once somebody stops it, there is no way back.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
+from webapp.domain.workspace import Desired
 from webapp.store.tables import Workspace, WorkspaceMount
 
 _COLUMNS = ("cpu_millis", "memory_bytes", "shm_bytes", "gpu_count", "gpu_model", "gpu_uuids")
@@ -25,6 +26,12 @@ def keep(session: Session, workspace: Workspace, *, ran: bool) -> None:
     spec: dict[str, Any] = {column: getattr(workspace, column) for column in _COLUMNS}
     mounts = sorted(mounts_of(session, workspace.id).items())
     workspace.before_change = {"ran": ran, "mounts": [list(mount) for mount in mounts], **spec}
+
+
+def no_way_back(workspace: Workspace) -> None:
+    """It is not to go on. That what is other than before was wished is still true."""
+    if workspace.before_change is not None:
+        workspace.before_change = {**workspace.before_change, "ran": False}
 
 
 def restore(session: Session, workspace: Workspace) -> None:
@@ -52,6 +59,8 @@ def set_mounts(session: Session, workspace_id: str, mounts: Iterable[tuple[str, 
 
 
 def mounting(session: Session, volume_ids: Collection[str]) -> list[Workspace]:
-    """Workspaces whose container may still have one of these volumes, which the spec has no more; by name."""
-    rows = session.scalars(select(Workspace).where(Workspace.before_change.is_not(None)).order_by(Workspace.name))
+    """Workspaces that are to run and whose container may still have one of these volumes, as before; by name."""
+    rows = session.scalars(
+        select(Workspace).where(Workspace.before_change.is_not(None), Workspace.desired == Desired.RUNNING)
+        .order_by(Workspace.name))
     return [row for row in rows if {mount[0] for mount in (row.before_change or {})["mounts"]} & set(volume_ids)]

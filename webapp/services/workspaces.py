@@ -20,7 +20,7 @@ from webapp.domain.placement import Placement
 from webapp.domain.wordings import WORDINGS
 from webapp.domain.workspace import Desired, Health, Phase, Service
 from webapp.errors import Conflict, Forbidden, InvalidInput, NoCapacity
-from webapp.services import access, events, gpus, hosts, intent, locks, orders, ports, secrets, wishes
+from webapp.services import access, before, events, gpus, hosts, intent, locks, orders, ports, secrets, wishes
 from webapp.services.ids import new_id
 from webapp.services.orders import LaunchRequest, Order
 from webapp.store.tables import Member, PortClaim, Workspace, WorkspaceMount, WorkspaceSecret
@@ -82,8 +82,8 @@ def start(session: Session, actor: Actor, workspace_id: str, *, now: datetime) -
         return workspace
     wishes.refuse_former_owner(session, workspace)
     wishes.refuse_lost_volumes(session, workspace)
-    took_others = wishes.claim_again(session, workspace, now=now)
-    if took_others or (workspace.before_change or {}).get("ran"):
+    before.no_way_back(workspace)
+    if wishes.claim_again(session, workspace, now=now):
         workspace.before_change = None
     return wishes.want(session, actor, workspace, Desired.RUNNING, "workspace.start", now=now)
 
@@ -94,7 +94,7 @@ def stop(session: Session, actor: Actor, workspace_id: str, *, now: datetime) ->
     wishes.refuse_removed(workspace)
     if workspace.desired == Desired.STOPPED:
         return workspace
-    workspace.before_change = None
+    before.no_way_back(workspace)
     return wishes.want(session, actor, workspace, Desired.STOPPED, "workspace.stop", now=now)
 
 
