@@ -8,7 +8,7 @@ from typing import Any
 import structlog
 
 from webapp.agent import going_back
-from webapp.agent.desk import TRIES, Desk
+from webapp.agent.desk import TRIES, Desk, Stale
 from webapp.domain import progress
 from webapp.domain.reasons import Reason
 from webapp.domain.wordings import WORDINGS
@@ -69,10 +69,24 @@ def record_failure(desk: Desk, reason: Reason, *, retry: bool, tries: int = TRIE
         attempt |= {"reason": reason.as_json(), "failures": failures, **_next_try(desk, seconds)}
         desk.record_if_current(**attempt)
         return
-    if going_back.go_back(desk, reason):
+    if _went_back(desk, reason):
         return
     log.error("workspace.failed", workspace=wanted.workspace_id, reason=reason.code)
     desk.record_if_current(**attempt | _failed(desk, reason, failures))
+
+
+def _went_back(desk: Desk, reason: Reason) -> bool:
+    """Also True when there is nothing more to say now: a newer word holds, or the engine is silent in the middle."""
+    try:
+        return going_back.go_back(desk, reason)
+    except Stale:
+        return True
+    except EngineUnreachable as error:
+        record_silence(desk, error)
+        return True
+    except EngineError as error:
+        log.error("workspace.change_not_undone", workspace=desk.wanted.workspace_id, detail=str(error))
+        return False
 
 
 def _failed(desk: Desk, reason: Reason, failures: int) -> dict[str, Any]:

@@ -11,9 +11,11 @@ from sqlalchemy import select
 
 from agent.faults import Crash, MomentousEngine, MomentousStore, Moments, die
 from agent.rack import card
-from agent.stage import Stage, check, check_at_rest, trespassing
-from webapp.domain.container import File
+from agent.stage import HOST, Stage, check, check_at_rest, trespassing
+from webapp.domain.container import File, Room
+from webapp.domain.sizes import GIB, MIB
 from webapp.domain.workspace import Desired, Phase
+from webapp.errors import EngineRejected
 from webapp.store.tables import Workspace
 
 INSTALLED = File("/opt/berth/py/installed", 0o644, 10000, 10000, b"with pip")
@@ -121,6 +123,63 @@ def ended_by_hand_with_cards(stage: Stage, name: str) -> Workspace:
     return workspace
 
 
+def used(stage: Stage, name: str, **typed: Any) -> Workspace:
+    if typed:
+        on_cards(stage)
+    workspace = stage.running(name=name, **typed)
+    stage.engine.put(stage.name(workspace), [INSTALLED])
+    return workspace
+
+
+def given_other_limits(stage: Stage, name: str) -> Workspace:
+    workspace = used(stage, name)
+    stage.change(workspace, cpus="4", memory="16GiB")
+    return workspace
+
+
+def given_other_memory_to_share(stage: Stage, name: str) -> Workspace:
+    workspace = used(stage, name)
+    stage.change(workspace, shm="4GiB")
+    return workspace
+
+
+def given_another_card(stage: Stage, name: str) -> Workspace:
+    workspace = used(stage, name, gpus="2")
+    stage.change(workspace, gpu_uuids=(card(1), card(2)), memory="4GiB")
+    return workspace
+
+
+def left_without_cards(stage: Stage, name: str) -> Workspace:
+    workspace = used(stage, name, gpus="1")
+    stage.change(workspace, gpus="0")
+    return workspace
+
+
+def started_with_more_cards(stage: Stage, name: str) -> Workspace:
+    workspace = used(stage, name, gpus="1")
+    stage.stop(workspace)
+    stage.settle()
+    stage.change(workspace, start=True, gpus="3")
+    return workspace
+
+
+def changed_without_room(stage: Stage, name: str) -> Workspace:
+    workspace = used(stage, name, gpus="1")
+    stage.machine.room = Room(MIB, GIB)
+    stage.change(workspace, gpu_uuids=(card(1), card(2)))
+    return workspace
+
+
+def changed_and_not_kept(stage: Stage, name: str) -> Workspace:
+    """It is stopped already when the engine refuses."""
+    stage.engine._failures.clear()
+    workspace = used(stage, name, gpus="1")
+    for _ in range(2):
+        stage.engine.fail_next("commit", EngineRejected(host=HOST, detail="max depth exceeded"))
+    stage.change(workspace, gpu_uuids=(card(1), card(2)))
+    return workspace
+
+
 Begin = Callable[[Stage, str], Workspace]
 FLOWS: dict[Begin, tuple[Phase, int]] = {       # how it begins: where it ends, how many moments it has at least
     launched: (Phase.RUNNING, 10),
@@ -136,7 +195,15 @@ FLOWS: dict[Begin, tuple[Phase, int]] = {       # how it begins: where it ends, 
     started_on_other_cards: (Phase.RUNNING, 15),
     removing_with_cards: (Phase.REMOVED, 10),
     ended_by_hand_with_cards: (Phase.STOPPED, 2),
+    given_other_limits: (Phase.RUNNING, 4),
+    given_other_memory_to_share: (Phase.RUNNING, 18),
+    given_another_card: (Phase.RUNNING, 20),
+    left_without_cards: (Phase.RUNNING, 18),
+    started_with_more_cards: (Phase.RUNNING, 18),
+    changed_without_room: (Phase.RUNNING, 2),
+    changed_and_not_kept: (Phase.RUNNING, 9),
 }
+CHANGES = list(FLOWS)[-7:]
 soak = pytest.mark.soak
 
 
@@ -168,12 +235,23 @@ def test_killed_at_any_moment(stage: Stage, begin: Begin) -> None:
         came = moments.came
         check(stage)
         assert not trespassing(stage)
+        if begin in CHANGES:
+            assert is_somewhere_whole(stage, workspace)
         stage.take_over()
         finish(stage, workspace)
         _assert_ended(stage, workspace, end)
         done.append(workspace)
     assert len(done) > least, "the flow has fewer moments than it should"
     leave_nothing(stage, done)
+
+
+def is_somewhere_whole(stage: Stage, workspace: Workspace) -> bool:
+    """What was installed is in a container of it, or in an image that one can be made from."""
+    machine = stage.machine
+    mine = [one for one in machine.containers.values() if one.spec.labels["berth.workspace"] == workspace.id]
+    images = [image for name, image in machine.images.items() if f"w-{workspace.id}:" in name]
+    return any(machine.file_in(one, INSTALLED.path) for one in mine) or any(
+        INSTALLED.path in image.files for image in images)
 
 
 def _assert_ended(stage: Stage, workspace: Workspace, end: Phase) -> None:

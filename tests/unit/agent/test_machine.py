@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -26,23 +27,25 @@ from hypothesis.stateful import (
 from agent.faults import Crash, HeldUp, MomentousEngine, MomentousStore, Moments, die
 from agent.rack import card
 from agent.stage import HOST, Stage, check, check_at_rest, make_fast, trespassing
-from webapp.domain.container import ContainerState
+from webapp.domain.container import ContainerState, Room
 from webapp.domain.house import HouseRules
+from webapp.domain.sizes import GIB, MIB
 from webapp.domain.workspace import Desired, Service
 from webapp.engines.fake_state import FakeContainer
-from webapp.errors import Conflict, EngineUnreachable, GpusRefused, NoCapacity, NoFreePort
+from webapp.errors import Conflict, DiskFull, EngineRejected, EngineUnreachable, GpusRefused, NoCapacity, NoFreePort
 from webapp.store.session import Store
 from webapp.store.tables import Workspace
 
 MOST_WORKSPACES = 4
 CARDS = 4                           # in two pairs; more are asked for than there are
 TROUBLES_LAST = 4                   # steps at most: an engine that is silent for a whole story tells none
+FULL = Room(MIB, GIB)
 which = st.integers(0, 20)          # of several, counted round
 cards = st.sampled_from([
     {}, {"gpus": "1"}, {"gpus": "1"}, {"gpus": "2"}, {"gpus": "3"}, {"gpu_uuids": (card(0),)},
     {"gpu_uuids": (card(2), card(1))},
 ])
-moment = st.integers(1, 16)
+moment = st.integers(1, 24)
 Trouble = Callable[[Stage], None]
 
 
@@ -52,6 +55,11 @@ def lost_answer(call: str, after: bool) -> Trouble:
 
 def toolkit_refuses() -> Trouble:
     return lambda stage: stage.engine.fail_next("start", GpusRefused(host=HOST, detail="timed out"))
+
+
+def commit_fails(disk_is_full: bool) -> Trouble:
+    error = DiskFull(host=HOST, detail="no space left") if disk_is_full else EngineRejected(host=HOST, detail="no")
+    return lambda stage: [stage.engine.fail_next("commit", error) for _ in range(4)] and None
 
 
 def engine_goes_or_comes() -> Trouble:
@@ -89,13 +97,30 @@ def pauses_or_wakes_by_hand(number: int) -> Trouble:
     return pause
 
 
-calls = st.sampled_from(["create", "start", "put", "stop", "remove", "commit", "list", "inspect", "exec"])
+def disk_fills_or_empties() -> Trouble:
+    return lambda stage: setattr(stage.machine, "room", None if stage.machine.room == FULL else FULL)
+
+
+def programs_take_memory(number: int) -> Trouble:
+    def take(stage: Stage) -> None:
+        for container in stage.machine.containers.values():
+            container.memory_used = number % 3 * 3 * GIB
+    return take
+
+
+calls = st.sampled_from(["create", "start", "put", "stop", "remove", "commit", "list", "inspect", "exec", "update",
+                         "layer", "private_images"])
 troubles = st.one_of(
     st.builds(lost_answer, calls, st.booleans()), st.builds(toolkit_refuses), st.builds(engine_goes_or_comes),
     st.builds(engine_restarts, st.booleans()), st.builds(stranger_listens, which),
     st.builds(service_sleeps_or_wakes, st.sampled_from(list(Service))),
-    st.builds(card_falls_off_or_comes_back, which, st.booleans()), st.builds(pauses_or_wakes_by_hand, which))
-wishes = st.sampled_from([Stage.start, Stage.stop, Stage.start, Stage.stop, Stage.start, Stage.stop, Stage.remove])
+    st.builds(card_falls_off_or_comes_back, which, st.booleans()), st.builds(pauses_or_wakes_by_hand, which),
+    st.builds(disk_fills_or_empties), st.builds(programs_take_memory, which), st.builds(commit_fails, st.booleans()))
+changes = st.builds(partial, st.just(Stage.change), start=st.booleans(), **{
+    "gpus": st.sampled_from(["", "", "0", "1", "2", "3"]), "shm": st.sampled_from(["", "", "1GiB", "3GiB"]),
+    "memory": st.sampled_from(["", "", "4GiB", "6GiB", "8GiB"])}) | st.builds(
+    partial, st.just(Stage.change), gpu_uuids=st.sampled_from([(card(0),), (card(1), card(3)), (card(2),)]))
+wishes = st.one_of(st.sampled_from([Stage.start, Stage.stop, Stage.start, Stage.stop, Stage.remove]), changes)
 
 
 class Story(RuleBasedStateMachine):
@@ -132,7 +157,7 @@ class Story(RuleBasedStateMachine):
 
     @rule(which=which, wish=wishes)
     def wish(self, which: int, wish: Any) -> None:
-        with suppress(Conflict, NoCapacity):
+        with suppress(Conflict, NoCapacity):        # of the latter nothing is left: check() sees to it
             if wanted := self._wanted():
                 wish(self.stage, wanted[which % len(wanted)])
 
@@ -259,6 +284,7 @@ class Story(RuleBasedStateMachine):
         self._heal()
         stage.engine.taken_ports.clear()
         stage.rack.gone.clear()
+        stage.machine.room = None
         for container in stage.machine.containers.values():
             if container.state is ContainerState.PAUSED:
                 container.state = ContainerState.RUNNING
