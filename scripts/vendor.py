@@ -39,9 +39,10 @@ PACKAGES = (
 )
 # Every icon that a page names. `icons.svg` holds these and no others.
 ICONS = (
-    *("alert-circle", "alert-triangle", "box", "brand-vscode", "check", "chevron-right", "circle-check"),
-    *("circle-dashed", "circle-plus", "circle-x", "clock", "clock-question", "copy", "cpu", "flask", "folder"),
-    *("hourglass", "info-circle", "key", "language", "link", "list-check", "loader-2", "lock", "logout", "minus"),
+    *("adjustments-horizontal", "alert-circle", "alert-triangle", "box", "brand-vscode", "check", "chevron-right"),
+    *("circle-check", "circle-dashed", "circle-plus", "circle-x", "clock", "clock-question", "copy", "cpu"),
+    *("device-floppy", "download", "flask", "folder", "hammer", "hourglass", "info-circle", "key", "language"),
+    *("link", "list-check", "loader-2", "lock", "logout", "minus"),
     *("moon", "notebook", "player-play", "player-stop", "plug-connected-x", "plus", "refresh", "server-2"),
     *("shield-x", "stack-2", "terminal-2", "trash", "user", "user-check", "user-question", "users", "x"),
 )

@@ -1,4 +1,4 @@
-/* The summary beside the launch form follows what is chosen, and the way to get GPUs follows the ticks. */
+/* The summary beside the launch form follows what is chosen. */
 
 const form = document.getElementById("launch");
 const UNITS = { MiB: 1, GiB: 1024, TiB: 1024 * 1024 };
@@ -47,30 +47,8 @@ function follow() {
   followGpus();
 }
 
-/* A tick means “these”. Leaving that way takes the ticks off, for they would not count; coming back brings them again. */
-let kept = [];
-function turn(event) {
-  const { name, value } = event.target;
-  if (name === "gpu" && event.target.checked) form.querySelector("input[name=gpu_way][value=these]").checked = true;
-  if (name !== "gpu_way") return;
-  if (value === "these") {
-    form.querySelectorAll("input[name=gpu]:not(:disabled)").forEach(tick => { tick.checked ||= kept.includes(tick.value) });
-  } else if (ticks().length) {
-    kept = ticks().map(tick => tick.value);
-    ticks().forEach(tick => { tick.checked = false });
-  }
-}
-
-function followLive() {
-  for (const tile of form.querySelectorAll("[data-gone]")) {
-    tile.classList.remove("can");
-    delete tile.querySelector("input")?.dataset.can;
-  }
-  follow();
-}
-
 if (form) {
-  form.addEventListener("input", event => { turn(event); follow() });
-  document.querySelector("[data-live]").addEventListener("berth:live", followLive);
+  form.addEventListener("input", follow);
+  form.addEventListener("berth:cards", follow);
   follow();
 }

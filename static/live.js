@@ -4,7 +4,7 @@
 const key = node => node.nodeType === 1 ? node.id || node.dataset.key : undefined;
 const kind = node => node.nodeType === 1 ? node.tagName + "#" + (key(node) ?? "") : node.nodeType;
 
-/* What the reader did stays: a fold that was opened, a form that was sent, a box that was ticked, a text that was typed. */
+/* What the reader did stays: a fold that was opened, a form that was sent, a box that was ticked, a text that was typed; and all of a data-keep, once it is there. */
 const DONE_HERE = ["open", "data-sent", "aria-busy"];
 const CHOSEN_HERE = ["checked", "selected", "value"];
 
@@ -16,6 +16,7 @@ function isTheirs(node, name) {
 
 function patch(old, fresh) {
   if (old.nodeType !== 1) { if (old.nodeValue !== fresh.nodeValue) old.nodeValue = fresh.nodeValue; return }
+  if (old.dataset && "keep" in old.dataset) return;
   for (const { name } of [...old.attributes]) {
     if (!fresh.hasAttribute(name) && !DONE_HERE.includes(name) && !isTheirs(old, name)) old.removeAttribute(name);
   }

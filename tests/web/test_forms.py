@@ -123,20 +123,6 @@ def test_nul_and_overlong_stand_beside_their_field(alice: Browser, cast: Cast) -
     assert "NUL" in wrong(answer.text, "name") and "longer than 1000" in wrong(answer.text, "cpus")
 
 
-def test_image_is_added_withdrawn_and_offered_again(carol: Browser, store: Store) -> None:
-    refused = carol.post("/house/images", {"title": "New", "base": "pytorch/pytorch:latest"})
-    assert "latest" in wrong(refused.text, "base") and 'value="New"' in refused.text
-    typed = {"title": "New", "base": "pytorch/pytorch:2.9.0", "has_jupyter": "yes"}
-    assert carol.post("/house/images", typed).status_code == 303
-    with store.read() as db:
-        image = db.scalars(select(Image).where(Image.title == "New")).one()
-    assert image.has_jupyter and "berth image prepare pytorch/pytorch:2.9.0" in carol.get("/house/images").text
-    carol.post(f"/house/images/{image.id}/withdraw")
-    assert "Withdrawn" in carol.get("/house/images").text
-    carol.post(f"/house/images/{image.id}/offer")
-    assert "Withdrawn" not in carol.get("/house/images").text
-
-
 def test_volume_is_added_and_forgotten(carol: Browser, cast: Cast, store: Store) -> None:
     typed = {"name": "Data!", "team_id": "none", "host_folder": "/etc", "target": "/usr"}
     refused = carol.post("/house/volumes", typed)

@@ -17,7 +17,10 @@ from webapp.store.tables import Role
 
 MOST = 10   # the person, the agent's sign of life, and what the page shows
 PAGES = ("/", "/poll/workspaces", "/launch", "/poll/launch/gpus", "/keys", "/me", "/house",
-         "/house/workspaces", "/house/hosts", "/house/images", "/house/volumes", "/house/teams", "/house/members")
+         "/house/workspaces", "/house/hosts", "/images", "/poll/images", "/images/IMAGE", "/poll/images/IMAGE",
+         "/images/IMAGE/delete", "/house/volumes", "/house/teams", "/house/members")
+OF_ONE = ("/workspaces/ID", "/poll/workspaces/ID", "/workspaces/ID/change", "/poll/workspaces/ID/change?gpu_way=same",
+          "/poll/workspaces/ID/gpus", "/workspaces/ID/save", "/poll/workspaces/ID/save")
 
 
 @contextmanager
@@ -25,7 +28,8 @@ def counted(store: Store) -> Iterator[list[str]]:
     seen: list[str] = []
 
     def note(_connection: object, _cursor: object, statement: str, *_: object) -> None:
-        seen.append(statement)
+        if "alembic_version" not in statement:      # which every session asks for first
+            seen.append(statement)
     event.listen(store.engine, "before_cursor_execute", note)
     try:
         yield seen
@@ -33,11 +37,12 @@ def counted(store: Store) -> Iterator[list[str]]:
         event.remove(store.engine, "before_cursor_execute", note)
 
 
-@pytest.mark.parametrize("shape", [*PAGES, "/workspaces/ID", "/poll/workspaces/ID"])
+@pytest.mark.parametrize("shape", [*PAGES, *OF_ONE])
 def test_statements_do_not_grow_with_the_rows(shape: str, carol: Browser, store: Store, cast: Cast,
                                               launch: Callable[..., str]) -> None:
     saw(store, cast.host, card(0), card(1))
-    path = shape.replace("ID", launch("first", owner="carol" if "ID" in shape else "alice", gpus=(uuid(0),)))
+    made = launch("first", owner="carol" if "ID" in shape else "alice", gpus=(uuid(0),))
+    path = shape.replace("IMAGE", cast.image).replace("ID", made)
     few = _count(carol, store, path)
     _add_rows(store, cast, launch)
     many = _count(carol, store, path)
@@ -63,6 +68,7 @@ def _add_rows(store: Store, cast: Cast, launch: Callable[..., str]) -> None:
             teams.add_member(db, house, team_id=team.id, member_id=cast.carol, now=NOON)
             volumes.create_volume(db, house, name=f"data{n}", team_id=team.id, host_folder=None, target=None,
                                   read_only=False, roots=(), now=NOON)
-            images.add(db, house, title=f"Image {n}", reference=f"example.org/i:{n}", base=None, cuda_version=None,
-                       has_jupyter=True, now=NOON)
+            image = images.add(db, house, title=f"Image {n}", reference=f"example.org/i:{n}", base=None,
+                               cuda_version=None, has_jupyter=True, now=NOON)
+            images.pull(db, house, image.id, now=NOON)
             people.make_invite(db, Actor(cast.carol, True), role=Role.MEMBER, now=NOON)

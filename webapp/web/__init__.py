@@ -12,11 +12,25 @@ from webapp.settings import Settings, house_rules, load_secret_key
 from webapp.store.session import Store
 from webapp.web import answers, assets, auth, frame, guards, language, limits, shown
 from webapp.web.context import EXTENSION, Berth, Clock, utc_now
-from webapp.web.pages import admin, gate, home, images, keys, launch, me, people, teams, volumes, workspace
+from webapp.web.pages import (
+    admin,
+    change,
+    gate,
+    home,
+    images,
+    keys,
+    launch,
+    me,
+    people,
+    save,
+    teams,
+    volumes,
+    workspace,
+)
 
 PACKAGE = Path(webapp.__file__).parent
 MOST_BODY_BYTES = 1024 * 1024
-PAGES = (gate, home, launch, workspace, keys, me, admin, images, volumes, teams, people)
+PAGES = (gate, home, launch, workspace, change, save, keys, me, admin, images, volumes, teams, people)
 
 
 def create_app(settings: Settings, store: Store, *, clock: Clock = utc_now) -> Flask:

@@ -25,6 +25,7 @@ from webapp.web.words import gettext
 
 FREE = State("circle-dashed", N_("Free"), "ok")
 MINE = State("user-check", N_("You"), "accent")
+OWN = State("user-check", N_("Its own"), "accent")
 HELD = State("user", "")            # the word is the holder's name
 BUSY = State("user-question", N_("Not ours"))
 DIVIDED = State("minus", N_("In MIG slices"), "mute")
@@ -44,7 +45,7 @@ CHECKS: Mapping[str, State] = {
     CheckState.UNAVAILABLE: State("minus", N_("Not checked with PyTorch"), "mute"),
     CheckState.SIMULATED: State("flask", N_("Simulated: not checked with PyTorch"), "mute"),
 }
-BUTTONS = {
+BUTTONS: Mapping[str, str] = {
     OfferKind.OTHER_CARDS: N_("Launch on these"),
     OfferKind.OTHER_MODEL: N_("Launch on these"),
     OfferKind.FEWER: N_("Launch with fewer"),
@@ -56,11 +57,12 @@ class Tile:
     """One card in the form or in a list. `look`: a hook of the stylesheet."""
 
     card: CardRow
-    look: str               # free, mine, held, busy, bad, off
+    look: str               # free, own, mine, held, busy, bad, off
     state: State
     word: str               # of the state, translated; a holder's name as it is
     since: datetime | None  # of the holder, else of the condition; None = not worth saying
-    can: bool               # may be chosen now
+    can: bool               # may be chosen now; its own, too
+    is_own: bool            # held by the workspace that is being changed
     said: Said | None       # why it is not offered, and what to do
 
 
@@ -91,21 +93,23 @@ class Offer:
     simulated: bool
 
 
-def group(host: HostFacts, member_id: str) -> Group:
+def group(host: HostFacts, member_id: str, *, own: str | None = None) -> Group:
+    """`own`: the workspace that is being changed, which may keep what it has."""
     found = tuple(tiles(
-        host.cards, member_id, silent=host.unreachable_since is not None, trouble=host.gpu_trouble))
+        host.cards, member_id, silent=host.unreachable_since is not None, trouble=host.gpu_trouble, own=own))
     return Group(
         host=host, tiles=found, models=counted(card.model for card in host.cards if card.parent_uuid is None),
-        free=sum(tile.can for tile in found),
+        free=sum(tile.can and not tile.is_own for tile in found),
         can_be_had=sum(bool(card.uuid) and not card.is_divided for card in host.cards),
         trouble=reason(host.gpu_trouble), is_calm=is_calm(host.gpu_trouble))
 
 
 def tiles(
     cards: Iterable[CardRow], member_id: str, *, silent: bool, trouble: Mapping[str, Any] | None = None,
+    own: str | None = None,
 ) -> list[Tile]:
     """Cards of one host. `silent`: it does not answer.   `trouble`: of its driver, so that no card repeats it."""
-    return [_tile(card, member_id, silent=silent, trouble=trouble) for card in cards]
+    return [_tile(card, member_id, silent=silent, trouble=trouble, own=own) for card in cards]
 
 
 def is_calm(trouble: Mapping[str, Any] | None) -> bool:
@@ -142,11 +146,13 @@ def models_of(hosts: Iterable[HostFacts]) -> list[str]:
     return sorted({card.model for host in hosts for card in host.cards if card.uuid and not card.is_divided})
 
 
-def offers(facts: Mapping[str, Any], hosts: Sequence[HostFacts]) -> list[Offer]:
-    """What a refusal for want of cards offers instead; `facts` of errors.NoCapacity."""
+def offers(
+    facts: Mapping[str, Any], hosts: Sequence[HostFacts], buttons: Mapping[str, str] = BUTTONS,
+) -> list[Offer]:
+    """What a refusal for want of cards offers instead; `facts` of errors.NoCapacity. `buttons`: kind → message id."""
     names = {host.id: host.name for host in hosts}
     known = {card.uuid: card for host in hosts for card in host.cards if card.uuid}
-    return [_offer(each, said, names, known) for each in facts.get("next_best", ()) if (said := reason(each))]
+    return [_offer(each, said, names, known, buttons) for each in facts.get("next_best", ()) if (said := reason(each))]
 
 
 def whys(facts: Mapping[str, Any]) -> list[Said]:
@@ -162,23 +168,29 @@ def check_state(check: Mapping[str, Any]) -> State:
 
 def _offer(
     each: Mapping[str, Any], said: Said, hosts: Mapping[str, str], known: Mapping[str, CardRow],
+    buttons: Mapping[str, str],
 ) -> Offer:
     uuids = each["uuids"]
     return Offer(
-        said=said, button=gettext(BUTTONS.get(each["kind"], BUTTONS[OfferKind.OTHER_CARDS])), uuids=",".join(uuids),
+        said=said, button=gettext(buttons.get(each["kind"], buttons[OfferKind.OTHER_CARDS])), uuids=",".join(uuids),
         cards=", ".join(known[uuid].short if uuid in known else uuid for uuid in uuids),
         host=hosts.get(each["host_id"], ""), simulated=any(uuid in known and known[uuid].simulated for uuid in uuids))
 
 
-def _tile(card: CardRow, member_id: str, *, silent: bool, trouble: Mapping[str, Any] | None) -> Tile:
+def _tile(
+    card: CardRow, member_id: str, *, silent: bool, trouble: Mapping[str, Any] | None, own: str | None,
+) -> Tile:
     look, state = _state(card, member_id, silent=silent, trouble=trouble)
     holder = card.holder
+    is_own = own is not None and holder is not None and holder.workspace_id == own
+    if is_own and state in (MINE, HELD):
+        look, state = "own", OWN
     word = holder.username if state is HELD and holder else gettext(state.word)
     since = holder.since if holder else card.condition_at if card.condition is not Condition.OK else None
     repeats = card.refusal is not None and card.refusal == trouble
     return Tile(
         card=card, look=look, state=state, word=word, since=since,
-        can=card.uuid is not None and card.refusal is None and holder is None and not silent,
+        can=card.uuid is not None and card.refusal is None and (is_own or holder is None) and not silent, is_own=is_own,
         said=None if repeats else reason(card.refusal))
 
 

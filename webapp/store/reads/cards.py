@@ -86,12 +86,17 @@ class Lookup:
     def __init__(self, session: Session) -> None:
         self._by_holder: defaultdict[str, list[CardRow]] = defaultdict(list)
         self._by_uuid: dict[tuple[str, str], CardRow] = {}
-        for here in by_host(session).values():
+        self._by_host = by_host(session)
+        for here in self._by_host.values():
             for card in here:
                 if card.uuid:
                     self._by_uuid[card.host_id, card.uuid] = card
                 if card.holder:
                     self._by_holder[card.holder.workspace_id].append(card)
+
+    def on(self, host_id: str) -> tuple[CardRow, ...]:
+        """All cards of a host, by index."""
+        return self._by_host.get(host_id, ())
 
     def of(self, workspace: Workspace) -> tuple[CardRow, ...]:
         last = (self._by_uuid.get((workspace.host_id, uuid)) for uuid in workspace.gpu_uuids)

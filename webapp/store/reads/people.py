@@ -113,6 +113,14 @@ def teams(session: Session) -> tuple[TeamRow, ...]:
     return tuple(TeamRow(row.id, row.name, row.gid, people[row.id]) for row in rows)
 
 
+def teams_of(session: Session, member_id: str) -> tuple[tuple[str, str], ...]:
+    """(id, name), by name. One statement."""
+    rows = session.execute(
+        select(Team.id, Team.name).join(TeamMember, TeamMember.team_id == Team.id)
+        .where(TeamMember.member_id == member_id).order_by(Team.name))
+    return tuple((team_id, name) for team_id, name in rows)
+
+
 def open_invites(session: Session, *, now: datetime) -> tuple[InviteRow, ...]:
     """Links that still work, newest first."""
     rows = session.execute(

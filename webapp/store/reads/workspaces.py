@@ -85,6 +85,24 @@ class LogsRow:
 
 
 @dataclass(frozen=True, slots=True)
+class SaveRow:
+    """The newest request to save it as an image."""
+
+    operation_id: str
+    state: OperationState
+    image_id: str | None                # None: it came to nothing, and its entry in the catalogue is gone
+    image_title: str | None
+    progress: dict[str, Any]
+    reason: dict[str, Any] | None
+    ends_soon: bool                     # somebody has cancelled it
+    ended_at: datetime | None
+
+    @property
+    def is_open(self) -> bool:
+        return self.ended_at is None
+
+
+@dataclass(frozen=True, slots=True)
 class WorkspacePage:
     """All that one workspace's own page shows."""
 
@@ -99,6 +117,7 @@ class WorkspacePage:
     host_fingerprint: str | None        # "SHA256:…", as ssh prints it
     mounts: tuple[MountRow, ...]
     logs: LogsRow | None
+    save: SaveRow | None
     cards: tuple[CardRow, ...]          # those that it holds, and those that it had last
     forgotten_gpus: tuple[str, ...]     # UUIDs of those that it had last and that no longer exist
     gpu_check: Mapping[str, Any] | None  # domain.gpu_check.Finding.as_json
@@ -118,7 +137,7 @@ def list_cards(session: Session, owner_id: str | None) -> tuple[WorkspaceCard, .
 
 
 def page(session: Session, workspace_id: str) -> WorkspacePage | None:
-    """A removed one too. Whoever calls decides who may see it, by `card.owner_id`. Six statements."""
+    """A removed one too. Whoever calls decides who may see it, by `card.owner_id`. Seven statements."""
     row = session.execute(_with_names().where(Workspace.id == workspace_id)).first()
     if row is None:
         return None
@@ -134,7 +153,8 @@ def page(session: Session, workspace_id: str) -> WorkspacePage | None:
         image_reference=workspace.image_reference, revision=workspace.revision, failures=workspace.failures,
         log_tail=workspace.log_tail, host_public_key=public_key,
         host_fingerprint=parse_public_keys(public_key)[0].fingerprint if public_key else None,
-        mounts=_mounts(session, workspace_id), logs=_logs(session, workspace_id), cards=theirs,
+        mounts=_mounts(session, workspace_id), logs=_logs(session, workspace_id),
+        save=_save(session, workspace_id), cards=theirs,
         forgotten_gpus=tuple(sorted(set(workspace.gpu_uuids) - {card.uuid for card in theirs})),
         gpu_check=workspace.gpu_check,
     )
@@ -189,3 +209,17 @@ def _logs(session: Session, workspace_id: str) -> LogsRow | None:
         operation_id=row.id, state=OperationState(row.state), text=result.get("text"),
         truncated=bool(result.get("truncated")), reason=row.reason, created_at=row.created_at, ended_at=row.ended_at,
     )
+
+
+def _save(session: Session, workspace_id: str) -> SaveRow | None:
+    row = session.execute(
+        select(Operation, Image.title).outerjoin(Image, Image.id == Operation.image_id)
+        .where(Operation.workspace_id == workspace_id, Operation.kind == OperationKind.WORKSPACE_SAVE)
+        .order_by(Operation.created_at.desc(), Operation.id).limit(1)).first()
+    if row is None:
+        return None
+    operation, title = row
+    return SaveRow(
+        operation_id=operation.id, state=OperationState(operation.state), image_id=operation.image_id,
+        image_title=title, progress=operation.progress or {}, reason=operation.reason,
+        ends_soon=operation.cancel_asked_at is not None, ended_at=operation.ended_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flask import Blueprint, redirect, render_template, url_for
+from flask import Blueprint, redirect, render_template, request, url_for
 from werkzeug.wrappers import Response
 
 from webapp.domain import cuda
@@ -28,9 +28,11 @@ FIELDS = {"image": "image_id", "text": "ssh_key", "ssh_keys": "ssh_key", "title"
 def launch_form() -> str:
     offered = _offered()
     rules = here().rules
+    wanted = request.args.get("image")      # a link from the page of images
+    ready = [image.id for image in offered.images if image.is_ready]
     form = _form(
         name=offered.suggested_name,
-        image_id=offered.default_image.id if offered.default_image else "",
+        image_id=wanted if wanted in ready else ready[0] if ready else "",
         cpus=format_cpus(rules.default_cpu_millis),
         memory=format_size(rules.default_memory_bytes),
         gpu_way=ANY if _one_is_free(offered) else NONE,
@@ -44,7 +46,7 @@ def poll_gpus() -> str:
     with reading() as db:
         hosts = reads.hosts(db)
     groups = [gpus.group(host, member().id) for host in hosts]
-    return render_template("parts/launch_gpus.html", groups=groups, ticked=())
+    return render_template("parts/form_gpus.html", groups=groups, ticked=(), gpus_url=url_for("launch.poll_gpus"))
 
 
 @blueprint.post("/launch")
@@ -113,5 +115,6 @@ def _page(
     return render_template(
         "launch.html", form=form, offered=offered, mounts=dict(choices.ways_of_volumes()), ticked=ticked or (),
         refused=refused, groups=[gpus.group(host, member().id) for host in hosts], models=gpus.models_of(hosts),
+        gpus_url=url_for("launch.poll_gpus"),
         unfit={image.id: gpus.unfit_hosts(image, hosts) for image in offered.images},
         most_cpus=rules.max_cpu_millis, most_memory=rules.max_memory_bytes)

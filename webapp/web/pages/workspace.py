@@ -2,31 +2,41 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from flask import Blueprint, flash, redirect, render_template, url_for
 from werkzeug.wrappers import Response
 
 from webapp.domain.operation import OperationKind, OperationState
+from webapp.domain.placement import OfferKind
+from webapp.domain.workspace import Phase
 from webapp.errors import N_, InvalidInput, NoCapacity, NotFound
 from webapp.services import operations, workspaces
-from webapp.store.reads.workspaces import WorkspacePage
+from webapp.store.reads.launch import HostFacts, hosts
+from webapp.store.reads.workspaces import SaveRow, WorkspacePage
 from webapp.store.reads.workspaces import page as read_page
 from webapp.web import gpus
 from webapp.web.connect import Way, jupyter_origin
 from webapp.web.context import actor, here, member, now, reading, writing
 from webapp.web.forms import Form
 from webapp.web.guards import allow_form_to
+from webapp.web.logs import plain
 from webapp.web.shown import reason, sentence
 from webapp.web.status import Status, seconds_to_ready, steps
 from webapp.web.words import gettext
 
 blueprint = Blueprint("workspace", __name__, url_prefix="")
 LOG_LINES = 200
-# Colours, cursor moves and other control characters: the log is shown as text (promises.md 74).
-_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+CAN_BE_SAVED = (Phase.RUNNING, Phase.STOPPED, Phase.FAILED)     # as services.images.save has it
+SAVED_JUST_NOW = timedelta(hours=1)     # so long the page says that it was saved as an image
+OFFERS: Mapping[str, str] = {
+    OfferKind.OTHER_CARDS: N_("Start on these"),
+    OfferKind.OTHER_MODEL: N_("Start on these"),
+    OfferKind.FEWER: N_("Start with fewer"),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +63,10 @@ def start(workspace_id: str) -> tuple[str, int] | Response:
         with writing() as db:
             workspaces.start(db, actor(), workspace_id, now=now())
     except NoCapacity as error:
-        refused = {"title": sentence(error.title, error.facts), "whys": gpus.whys(error.facts)}
-        return render_template("workspace.html", refused=refused, **_facts(_read(workspace_id))), error.status
+        page = _read(workspace_id)
+        refused = {"title": sentence(error.title, error.facts), "whys": gpus.whys(error.facts),
+                   "offers": gpus.offers(error.facts, _hosts(), OFFERS)}
+        return render_template("workspace.html", refused=refused, groups=(), **_facts(page)), error.status
     return _back(workspace_id)
 
 
@@ -114,6 +126,11 @@ def _read(workspace_id: str) -> WorkspacePage:
     return page
 
 
+def _hosts() -> tuple[HostFacts, ...]:
+    with reading() as db:
+        return hosts(db)
+
+
 def _back(workspace_id: str) -> Response:
     return redirect(url_for("workspace.workspace", workspace_id=workspace_id), code=303)
 
@@ -127,8 +144,14 @@ def _facts(page: WorkspacePage) -> dict[str, Any]:
         "is_mine": card.owner_id == member().id, "home": f"/home/{card.owner_username}",
         "steps": steps(card.progress, now()) if status.shows_steps or status.is_up else [],
         "seconds_to_ready": seconds_to_ready(card.progress) if status.is_up else None,
-        "every": 1 if status.is_busy or log.is_coming else 5,
+        "every": 1 if status.is_busy or log.is_coming or (page.save and page.save.is_open) else 5,
+        "can_save": card.owner_id == member().id and card.phase in CAN_BE_SAVED and status.can_remove,
+        "save": page.save if page.save and _is_worth_saying(page.save) else None,
     }
+
+
+def _is_worth_saying(save: SaveRow) -> bool:
+    return save.ended_at is None or now() - save.ended_at < SAVED_JUST_NOW
 
 
 def _remove_page(page: WorkspacePage, form: Form) -> str:
@@ -149,16 +172,12 @@ def _log(page: WorkspacePage) -> Log:
     """The lines that were asked for; else what a failed container left behind."""
     asked = page.logs
     if asked and asked.state in (OperationState.WAITING, OperationState.RUNNING):
-        return Log(_plain(asked.text or page.log_tail), gettext("Being fetched."), is_coming=True)
+        return Log(plain(asked.text or page.log_tail), gettext("Being fetched."), is_coming=True)
     if asked and asked.state == OperationState.FAILED:
         said = reason(asked.reason)
-        return Log(_plain(page.log_tail), f"{said.title.striptags()} {said.advice}" if said else "", is_coming=False)
+        return Log(plain(page.log_tail), f"{said.title.striptags()} {said.advice}" if said else "", is_coming=False)
     if asked and not (page.log_tail and asked.created_at < page.card.phase_at):
-        return Log(_plain(asked.text), gettext("Last lines, as they were when you asked."), is_coming=False)
+        return Log(plain(asked.text), gettext("Last lines, as they were when you asked."), is_coming=False)
     if page.log_tail:
-        return Log(_plain(page.log_tail), gettext("Last lines before it ended."), is_coming=False)
+        return Log(plain(page.log_tail), gettext("Last lines before it ended."), is_coming=False)
     return Log("", "", is_coming=False)
-
-
-def _plain(text: str | None) -> str:
-    return _CONTROL.sub("", (text or "").replace("\r\n", "\n"))
