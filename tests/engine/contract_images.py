@@ -120,6 +120,15 @@ class ImagesContract:
 
     # -- names
 
+    def test_the_list_has_every_name_once(self, lab: Lab) -> None:
+        lab.engine.tag(lab.image, lab.committed)
+        facts = lab.engine.image(lab.image)
+
+        listed = lab.engine.list_images()
+
+        assert facts is not None and listed[lab.image] == listed[lab.committed]
+        assert (listed[lab.image].id, listed[lab.image].size_bytes) == (facts.id, facts.size_bytes)
+
     def test_an_image_has_two_names_and_loses_them_one_by_one(self, lab: Lab) -> None:
         facts = lab.engine.ensure_image(lab.pulled, lambda progress: None)
         lab.engine.tag(lab.pulled, lab.committed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import socket
 from collections.abc import Iterator, Mapping, Sequence
@@ -84,7 +85,8 @@ class DockerLab:
             if volume["Name"].startswith(mine):
                 self.api.remove_volume(volume["Name"])
         pulled = self.pulled.rpartition(":")[0]
-        for row in self.api.images():
-            names = [*(row["RepoTags"] or ()), *(row["RepoDigests"] or ())]
-            if any(name == self.committed or name.startswith((f"{pulled}:", f"{pulled}@")) for name in names):
-                self.api.remove_image(row["Id"], force=True)
+        names = [name for row in self.api.images() for name in (*(row["RepoTags"] or ()), *(row["RepoDigests"] or ()))]
+        for name in names:
+            if name == self.committed or name.startswith((f"{pulled}:", f"{pulled}@")):
+                with contextlib.suppress(docker.errors.NotFound):      # a digest goes with the last tag
+                    self.api.remove_image(name, force=True)

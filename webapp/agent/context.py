@@ -46,6 +46,7 @@ class HostContext:
     probe: Probe = probes.answers
     stopping: Callable[[], bool] = _never               # True: take up nothing more
     image_users: dict[str, tuple[str, str]] = field(default_factory=dict)   # image reference → its passwd and group
+    image_tries: dict[str, int] = field(default_factory=dict)               # operation on an image → tries so far
     sightings: Sightings = field(default_factory=Sightings)                 # by the host's loop
     cards: Cards = field(default_factory=Cards)                             # its GPUs
 

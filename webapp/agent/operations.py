@@ -7,9 +7,11 @@ from typing import Any
 
 import structlog
 
-from webapp.agent import launching, trouble
+from webapp.agent import images, launching, trouble
 from webapp.agent.context import HostContext
 from webapp.agent.desk import LOG_LINES, Desk
+from webapp.agent.jobs import Asked
+from webapp.domain.container import Layer
 from webapp.domain.operation import OperationKind
 from webapp.domain.reasons import Reason
 from webapp.errors import AppError, EngineUnreachable
@@ -32,6 +34,9 @@ def carry_out(context: HostContext, operation_id: str) -> None:
         if not operations.take(session, operation_id, now=context.now()):
             return
         kind, workspace_id, arguments = OperationKind(operation.kind), operation.workspace_id, operation.arguments
+        image_id = operation.image_id
+    if kind in images.DOERS:
+        return images.carry_out(context, kind, image_id, Asked(operation_id, workspace_id, arguments))
     try:
         result, reason = _do(context, kind, workspace_id or "", arguments)
     except EngineUnreachable as error:
@@ -86,7 +91,15 @@ def _keys(desk: Desk, _arguments: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _size(desk: Desk, _arguments: dict[str, Any]) -> dict[str, Any]:
+    """What a move would have to keep, and how much room there is for it. Without a container there is nothing to."""
+    newest, room = next(iter(desk.containers()), None), desk.engine.room()
+    layer = desk.engine.layer(newest.name) if newest else Layer(0, 0)
+    return {"size_bytes": layer.size_bytes, "layers": layer.layers, "free_bytes": room.free_bytes if room else None}
+
+
 _DOERS: dict[OperationKind, Callable[[Desk, dict[str, Any]], dict[str, Any]]] = {
     OperationKind.WORKSPACE_LOGS: _logs,
     OperationKind.WORKSPACE_KEYS: _keys,
+    OperationKind.WORKSPACE_SIZE: _size,
 }

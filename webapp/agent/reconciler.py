@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from webapp.agent import fencing, health, operations, torch_check, worker
+from webapp.agent import fencing, health, images, operations, torch_check, worker
 from webapp.agent.context import HostContext
 from webapp.agent.crew import Crew
 from webapp.agent.sightings import Sighting
@@ -32,6 +32,7 @@ PASS_SECONDS = 5.0              # at the latest
 SILENT_PASS_SECONDS = 2.0       # while the engine does not answer
 DESCRIBE_SECONDS = 60.0         # how often the host's facts and rules are looked at again
 WORKERS = 24                    # 20 launches at once do not queue behind each other; most of their time is waiting
+PORTERS = 4                     # pulls, builds and copies of hours: nothing else waits for them
 CHECKERS = 2                    # importing PyTorch takes a core each; nobody waits for it
 SEEN_SECONDS = 10.0             # how often "seen" is written down while nothing else changes
 RESTLESS_SECONDS = 1.0          # after an event the list may still show the old state (seen: 20 ms after "die")
@@ -59,6 +60,8 @@ class HostLoop:
         self._checkers = Crew(f"check-{context.host_name}", size=CHECKERS, stop=stop, after_each=lambda: None)
         self._hands: Hands = hands or self._crew
         self._second_hands: Hands = hands or self._checkers
+        self._porters = Crew(f"images-{context.host_name}", size=PORTERS, stop=stop, after_each=self._wake.set)
+        self._long_hands: Hands = hands or self._porters
         self._health = health.HealthCheck(context)
         self._health_due = 0.0
         self._describe_due = 0.0
@@ -132,7 +135,8 @@ class HostLoop:
             for container in trespassers(wanted, listed):
                 self._hands.submit(f"fence {container.id}", fencing.stop, context, wanted.workspace_id, container)
         for operation in waiting:
-            self._hands.submit(f"operation {operation.id}", operations.carry_out, context, operation.id)
+            hands = self._long_hands if operation.kind in images.DOERS else self._hands
+            hands.submit(f"operation {operation.id}", operations.carry_out, context, operation.id)
         next_pass = context.now() + timedelta(seconds=PASS_SECONDS)
         for wanted in rows:
             due = self._reconcile(wanted, listed)
@@ -206,6 +210,7 @@ class HostLoop:
         with context.store.write() as session:
             observations.record_host_seen(session, context.host_id, capabilities=capabilities, epoch=context.epoch,
                                           now=context.now())
+        self._second_hands.submit("images", images.look, context)
 
     def _record_seen(self) -> None:
         context = self.context

@@ -7,12 +7,22 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
+from webapp.domain.reasons import Wording
 from webapp.domain.references import parse_reference
+from webapp.errors import N_
 
 WORKSPACE_REPOSITORY = "berth/workspace"    # the workspace image on a base, made on a host: images/workspace
 _OWN = re.compile(r"berth/workspace|(?:library/)?berth-[a-z0-9]+(?:/.*)?")
 _CUDA_VARIABLE = re.compile(r"([1-9][0-9]?\.[0-9]{1,2})(?:\.[0-9]+)*")
 _CUDA_IN_TAG = re.compile(r"(?:^|[^a-z0-9])cu(?:da)?[-_]?([1-9][0-9])\.?([0-9])(?![0-9])")
+
+
+@dataclass(frozen=True, slots=True)
+class ImageOnEngine:
+    """A row of the engine's list."""
+
+    id: str                 # sha256:…
+    size_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,3 +71,40 @@ def digest_in(digests: Collection[str], reference: str) -> str | None:
     name = parse_reference(reference).name
     by_name = {parse_reference(each).name: each.partition("@")[2] for each in digests}
     return by_name.get(name) or next(iter(by_name.values()), None)
+
+
+WORDINGS: dict[str, Wording] = {
+    "registry_refused": Wording(
+        N_("The registry does not give the image %(image)s to %(host)s: %(detail)s"),
+        N_("Check the name. Where it is a private one, an administrator gives Berth a login: BERTH_REGISTRY_AUTH."),
+    ),
+    "pull_failed": Wording(
+        N_("The image %(image)s could not be pulled to %(host)s: %(detail)s"),
+        N_("Try again: what has come whole is kept. If it stays, an administrator has to look at the way to the "
+           "registry."),
+    ),
+    "image_gone": Wording(
+        N_("The image %(image)s was made on %(host)s, is in no registry, and is not there any more."),
+        N_("An administrator can prepare it again. One that was saved from a workspace is gone: choose another image."),
+    ),
+    "other_architecture": Wording(
+        N_("The image %(image)s is for %(architecture)s machines, and %(host)s is %(own)s."),
+        N_("Choose an image for %(own)s."),
+    ),
+    "build_failed": Wording(
+        N_("The image could not be built. %(command)s: %(detail)s"),
+        N_("Look at the last lines of the log, mend the Dockerfile or choose another base, then prepare it again."),
+    ),
+    "image_known": Wording(
+        N_("That very image is in the catalogue already, as “%(title)s”."),
+        N_("Use that one; this entry can be deleted."),
+    ),
+    "image_held": Wording(
+        N_("A container on %(host)s still uses the image: %(detail)s"),
+        N_("Remove that container, by hand if it is none of Berth's, then delete the image again."),
+    ),
+    "nothing_to_save": Wording(
+        N_("The workspace has no container on %(host)s that could be saved."),
+        N_("Start it once, then save it."),
+    ),
+}

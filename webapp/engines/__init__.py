@@ -24,7 +24,7 @@ from webapp.domain.container import (
     PullProgress,
     Room,
 )
-from webapp.domain.images import BuildOutput
+from webapp.domain.images import BuildOutput, ImageOnEngine
 from webapp.domain.workspace import Limits
 from webapp.engines.registries import DIRECT, RegistryAccess
 
@@ -106,6 +106,9 @@ class Engine(Protocol):
         """
 
     def image(self, reference: str) -> ImageFacts | None: ...
+
+    def list_images(self) -> Mapping[str, ImageOnEngine]:
+        """All that have a name, by their names as people write them, with tag or digest."""
 
     def registry_digest(self, reference: str) -> str | None:
         """What its registry has under that tag now; None where it does not say."""

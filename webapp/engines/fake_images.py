@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from webapp.domain.container import ImageFacts
 from webapp.domain.dockerfile import Instruction, read
-from webapp.domain.images import BuildOutput, digest_in
+from webapp.domain.images import BuildOutput, ImageOnEngine, digest_in
 from webapp.engines import BuildCallback, ProgressCallback
 from webapp.engines.fake_state import FakeImage, FakeMachine
 from webapp.errors import BuildFailed, ImageHeld, ImageNotFound
@@ -34,6 +34,11 @@ class FakeImages:
         with self._call("image", reference):
             found = self.machine.find_image(reference)
             return found.facts if found else None
+
+    def list_images(self) -> Mapping[str, ImageOnEngine]:
+        with self._call("list_images"):
+            named = {name: image.facts for name, image in self.machine.images.items() if name != image.facts.id}
+            return {name: ImageOnEngine(facts.id, facts.size_bytes) for name, facts in named.items()}
 
     def ensure_image(self, reference: str, progress: ProgressCallback, *, digest: str | None = None) -> ImageFacts:
         with self._call("ensure_image", reference):

@@ -70,7 +70,7 @@ def save_into(
     session: Session, actor: Actor, workspace: Workspace, image_id: str, *, now: datetime,
 ) -> Operation:
     return _insert(session, actor, OperationKind.WORKSPACE_SAVE, workspace_id=workspace.id, image_id=image_id,
-                   host_id=workspace.host_id, arguments={}, now=now)
+                   host_id=workspace.host_id, arguments={"image": image_id}, now=now)
 
 
 def is_open(now: datetime) -> ColumnElement[bool]:
@@ -119,10 +119,11 @@ def take(session: Session, operation_id: str, now: datetime) -> bool:
     return change(session, taken) == 1
 
 
-def report(session: Session, operation_id: str, progress: Mapping[str, Any]) -> bool:
-    """How far a running one is. False = it does not run any more."""
+def report(session: Session, operation_id: str, progress: Mapping[str, Any], *, log: str | None = None) -> bool:
+    """How far a running one is, and what it has printed (None = as before). False = it does not run any more."""
     running = (Operation.id == operation_id, Operation.state == OperationState.RUNNING)
-    return change(session, update(Operation).where(*running).values(progress=dict(progress))) == 1
+    printed = {} if log is None else {"log": log}
+    return change(session, update(Operation).where(*running).values(progress=dict(progress), **printed)) == 1
 
 
 def finish(

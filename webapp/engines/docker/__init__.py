@@ -25,6 +25,7 @@ from webapp.domain.container import (
     is_foreign_gpu_user,
     is_made_for,
 )
+from webapp.domain.images import ImageOnEngine
 from webapp.domain.workspace import Limits
 from webapp.engines import BuildCallback, Capabilities, ExecResult, ProgressCallback
 from webapp.engines.docker import changing, commit, observed
@@ -146,6 +147,9 @@ class DockerEngine:
 
     def image(self, reference: str) -> ImageFacts | None:
         return self._images.find(reference)
+
+    def list_images(self) -> Mapping[str, ImageOnEngine]:
+        return self._images.all()
 
     def ensure_image(self, reference: str, progress: ProgressCallback, *, digest: str | None = None) -> ImageFacts:
         return self._images.ensure(reference, progress, digest)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import docker.errors
 
 from webapp.domain.container import ImageFacts
-from webapp.domain.images import digest_in
+from webapp.domain.images import ImageOnEngine, digest_in
 from webapp.domain.references import parse_reference
 from webapp.engines import BuildCallback, ProgressCallback
 from webapp.engines.docker import build, pull
@@ -37,6 +37,14 @@ class Images:
         with self._connection.api(image=reference) as api:
             found = _unless_absent(lambda: api.inspect_image(reference))  # type: ignore[no-untyped-call]
         return image_facts(found) if found else None
+
+    def all(self) -> Mapping[str, ImageOnEngine]:
+        with self._connection.api() as api:
+            rows: list[dict[str, Any]] = api.images()
+        return {
+            name: ImageOnEngine(row["Id"], row.get("Size") or 0)
+            for row in rows for name in (*(row.get("RepoTags") or ()), *(row.get("RepoDigests") or ()))
+        }
 
     def present(self, reference: str) -> ImageFacts:
         """Of one that was made or pulled a moment ago."""
