@@ -15,7 +15,8 @@ import docker
 import parts
 import pytest
 
-pytest.register_assert_rewrite("contract", "contract_endings", "contract_gpus", "contract_images", "contract_lab")
+pytest.register_assert_rewrite(
+    "contract", "contract_changes", "contract_endings", "contract_gpus", "contract_images", "contract_lab")
 
 # What a test tells it by files under /tmp: end with a code, use up all memory, print something.
 WORK = b"""#!/bin/sh

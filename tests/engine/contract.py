@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from contract_changes import ChangesContract
 from contract_endings import EndingsContract
 from contract_images import ImagesContract
 from contract_lab import UID, Lab, Spec, detail_of, eventually, running
@@ -16,7 +17,7 @@ from webapp.errors import EngineRejected, ImageNotFound, PortTaken
 SECRET = b"not to be committed"
 
 
-class EngineContract(EndingsContract, ImagesContract):
+class EngineContract(EndingsContract, ImagesContract, ChangesContract):
     """Inherited by the test class of each adapter, whose module has a fixture `lab`."""
 
     # -- what is listed

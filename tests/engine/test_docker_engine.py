@@ -20,6 +20,7 @@ from lossy_proxy import LossyProxy
 
 from webapp.domain.container import File, FolderMount, VolumeMount
 from webapp.domain.ports import PortRange
+from webapp.domain.workspace import Limits
 from webapp.engines import network_name
 from webapp.engines.docker import DockerEngine
 from webapp.engines.docker.connection import Connection
@@ -358,3 +359,37 @@ def test_a_network_that_somebody_else_made_is_refused(
     finally:
         docker_api.remove_network(network["Id"])
         engine.close()
+
+
+# -- changes while it lives
+
+
+def test_the_kernel_has_the_new_limits_and_no_swap(lab: DockerLab, spec: Spec) -> None:
+    id_ = running(lab, spec())
+    for memory in (256 * 2**20, 48 * 2**20):
+        lab.engine.update(id_, Limits(1500, memory, 2**20))
+        host = detail_of(lab, id_).raw["HostConfig"]
+        assert isinstance(host, dict) and (host["Memory"], host["MemorySwap"]) == (memory, memory)
+        assert host["PidsLimit"] == spec().limits.pids
+        assert str(memory) in read(lab, id_, "memory/memory.limit_in_bytes", "memory.max")
+        assert read(lab, id_, "memory/memory.memsw.limit_in_bytes", "memory.swap.max") in (f"{memory}\n", "0\n")
+        assert "150000" in read(lab, id_, "cpu/cpu.cfs_quota_us", "cpu.max")
+
+
+def test_shared_memory_is_in_use_and_the_cache_of_files_is_not(lab: DockerLab, spec: Spec) -> None:
+    id_ = running(lab, spec(limits=Limits(500, 256 * 2**20, 64 * 2**20)))
+
+    def used_after(path: str) -> int:
+        lab.engine.exec(id_, ["dd", "if=/dev/zero", f"of={path}", "bs=1048576", "count=32"], deadline_seconds=30)
+        used = lab.engine.memory_used(id_)
+        assert used is not None
+        return used // 2**20
+
+    assert used_after("/tmp/file") < 16
+    assert used_after("/dev/shm/shared") >= 32
+
+
+def read(lab: DockerLab, id_: str, *paths: str) -> str:
+    """The first of these files of the control groups that is there: version 1, version 2."""
+    answers = (lab.engine.exec(id_, ["cat", f"/sys/fs/cgroup/{path}"], deadline_seconds=10) for path in paths)
+    return next((answer.output for answer in answers if answer.exit_code == 0), "")

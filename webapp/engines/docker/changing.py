@@ -28,15 +28,17 @@ def memory_used(api: Client, name: str) -> int | None:
 
 
 def held_memory(stats: Mapping[str, Any]) -> int | None:
-    """`memory_stats` of GET /containers/NAME/stats, empty of one that is down. /dev/shm is counted with the files'
-    cache, and is none: nothing can be written back of it.
+    """`memory_stats` of GET /containers/NAME/stats, empty of one that is down.
+
+    The cache of files is taken off by its two lists, not by its own figure: /dev/shm is in that as well, and nothing of
+    it can be given back (measured on 20.10 with cgroup v1).
     """
     usage, detail = stats.get("usage"), stats.get("stats") or {}
     if usage is None:
         return None
-    cache = detail.get("file", detail.get("total_cache", detail.get("cache", 0)))           # cgroup v2, v1
-    shared = detail.get("shmem", 0) if "file" in detail else detail.get("total_shmem", detail.get("shmem", 0))
-    return max(0, int(usage) - max(0, int(cache) - int(shared)))
+    lists = ("active_file", "inactive_file")
+    cache = sum(detail.get(f"total_{name}", detail.get(name, 0)) for name in lists)     # cgroup v1
+    return max(0, int(usage) - int(cache))
 
 
 def layer(api: Client, name: str) -> Layer:
