@@ -16,7 +16,8 @@ from sqlalchemy import select
 
 from faults.waiting import until
 from webapp.domain.workspace import Phase
-from webapp.services import workspaces
+from webapp.services import changes, workspaces
+from webapp.services.changes import ChangeRequest
 from webapp.store import tables
 from webapp.web.connect import Way
 
@@ -72,9 +73,13 @@ class Workspace:
     def remove(self) -> Workspace:
         return self._wish(workspaces.remove)
 
-    def _wish(self, service: Callable[..., Any]) -> Workspace:
+    def change(self, *, start: bool = False, **typed: Any) -> Workspace:
+        """As services.changes has it."""
+        return self._wish(changes.change, ChangeRequest(**typed), house=self.house.rules, start=start)
+
+    def _wish(self, service: Callable[..., Any], *asked: Any, **named: Any) -> Workspace:
         with self.house.store.write() as session:
-            service(session, self.owner.actor, self.id, now=now())
+            service(session, self.owner.actor, self.id, *asked, now=now(), **named)
         return self
 
     # -- waiting

@@ -16,6 +16,7 @@ from faults.invariants import until_at_rest
 from faults.workspace import Workspace
 
 from journeys.wheels import wheel
+from webapp.domain.sizes import GIB
 from webapp.domain.workspace import Phase
 from webapp.simulation import presets, state
 from webapp.simulation.install import state_file_in
@@ -79,6 +80,38 @@ def test_everything_is_there_on_other_cards(cast: Cast) -> None:
     until_at_rest(cast.house)
     for workspace in (bobs, alices):
         workspace.remove().until(Phase.REMOVED)
+    assert cast.house.private_images() == []
+
+
+def test_running_one_changes_and_nothing_is_lost(cast: Cast) -> None:
+    """CPU and memory while a program runs on; then other cards and more shared memory, under the same address."""
+    bobs = cast.launch(cast.bob, "training", gpus="1")
+    before = bobs.until(Phase.RUNNING)
+    write_everywhere(bobs)
+    old_argv, address, had = bobs.ssh_argv(), bobs.ports(), bobs.cards()
+    bobs.said("setsid nohup sleep 10000 > /dev/null 2>&1 & echo $! > /tmp/pid")
+
+    live = bobs.change(cpus="2", memory="2GiB").until(Phase.RUNNING)
+    assert (live.container_id, live.started_at) == (before.container_id, before.started_at)
+    assert bobs.container().attrs["HostConfig"]["Memory"] == 2 * GIB
+    assert bobs.said("kill -0 $(cat /tmp/pid) && echo runs on") == "runs on"
+
+    others = tuple(sorted(set(cast.uuids) - set(had))[:2])
+    moved = bobs.change(gpu_uuids=others, shm="1GiB").until(Phase.RUNNING)
+    assert moved.revision == 2 and moved.note is None
+    assert bobs.until_row(lambda row: bobs.cards() == sorted(others)) and cards_seen(bobs) == sorted(others)
+    assert bobs.said("df -B1 --output=size /dev/shm | tail -1") == str(GIB)
+    assert bobs.ports() == address
+    assert subprocess.run([*old_argv, "true"], capture_output=True, timeout=60).returncode == 0     # same host key
+    find_everything(bobs)
+    until_at_rest(cast.house)
+    assert len(cast.house.private_images()) == 1
+
+    bobs.said("dd if=/dev/zero of=/dev/shm/held bs=1M count=1010 status=none")
+    refused = bobs.change(memory="1GiB").until(Phase.RUNNING)
+    assert refused.note is not None and refused.note["code"] == "memory_in_use"
+    assert (refused.memory_bytes, bobs.said("stat -c %s /dev/shm/held")) == (2 * GIB, str(1010 * 2**20))
+    bobs.remove().until(Phase.REMOVED)
     assert cast.house.private_images() == []
 
 
