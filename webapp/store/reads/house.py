@@ -54,6 +54,7 @@ class HostRow:
     cuda_version: str | None                # the newest that the driver knows
     gpu_trouble: dict[str, Any] | None      # {"code", "facts"}: why cards could not be read, or not all of them
     cards: tuple[CardRow, ...]
+    images: tuple[tuple[str, str, int], ...]    # of the catalogue, that it has: (id, title, bytes), by title
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +115,8 @@ def sign_of_life(session: Session) -> SignOfLife | None:
 
 
 def hosts(session: Session) -> tuple[HostRow, ...]:
-    """By name, with their cards. Two statements."""
-    by_host = cards.by_host(session)
+    """By name, with their cards and images. Three statements."""
+    by_host, images_on = cards.by_host(session), _images_on(session)
     here = select(func.count()).where(Workspace.host_id == Host.id, Workspace.phase != Phase.REMOVED)
     wanted = here.where(Workspace.desired == Desired.RUNNING)
     claimed = select(func.count()).where(PortClaim.host_id == Host.id)
@@ -129,6 +130,7 @@ def hosts(session: Session) -> tuple[HostRow, ...]:
             findings=tuple((row.capabilities or {}).get("findings", ())), workspaces=n_here, wanted_running=n_wanted,
             ports_claimed=n_ports, gpus_seen_at=row.gpus_seen_at, driver_version=row.driver_version,
             cuda_version=row.cuda_version, gpu_trouble=row.gpu_trouble, cards=by_host.get(row.id, ()),
+            images=tuple(images_on[row.id]),
         )
         for row, n_here, n_wanted, n_ports in rows
     )
@@ -184,3 +186,13 @@ def checklist(session: Session) -> Checklist:
         select(func.count(Workspace.id)).scalar_subquery(),
     )).one()
     return Checklist(*row)
+
+
+def _images_on(session: Session) -> defaultdict[str, list[tuple[str, str, int]]]:
+    """By host."""
+    found: defaultdict[str, list[tuple[str, str, int]]] = defaultdict(list)
+    for host_id, *image in session.execute(
+            select(HostImage.host_id, Image.id, Image.title, HostImage.size_bytes)
+            .join(Image, Image.id == HostImage.image_id).where(Image.deleted_at.is_(None)).order_by(Image.title)):
+        found[host_id].append((image[0], image[1], image[2]))
+    return found

@@ -190,7 +190,7 @@ def _facts(page: ImagePage, form: Form) -> dict[str, Any]:
     entry, shown = page.entry, Shown.of(page.entry)
     return {
         "image": entry, "page": page, "shown": shown, "steps": steps(entry), "log": plain(page.log), "form": form,
-        "lines": (page.dockerfile or "").split("\n"), "may_delete": _is_theirs(entry),
+        "lines": (page.dockerfile or "").rstrip("\n").split("\n"), "may_delete": _is_theirs(entry),
         "every": 1 if shown.is_open else 5, "short_digest": short_digest,
     }
 
