@@ -191,8 +191,8 @@ def checklist(session: Session) -> Checklist:
 def _images_on(session: Session) -> defaultdict[str, list[tuple[str, str, int]]]:
     """By host."""
     found: defaultdict[str, list[tuple[str, str, int]]] = defaultdict(list)
-    for host_id, *image in session.execute(
+    for host_id, image_id, title, size_bytes in session.execute(
             select(HostImage.host_id, Image.id, Image.title, HostImage.size_bytes)
             .join(Image, Image.id == HostImage.image_id).where(Image.deleted_at.is_(None)).order_by(Image.title)):
-        found[host_id].append((image[0], image[1], image[2]))
+        found[host_id].append((image_id, title, size_bytes))
     return found
