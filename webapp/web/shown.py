@@ -90,7 +90,8 @@ def reason(row: Mapping[str, Any] | None) -> Said | None:
 
 def state_of(phase: str, desired: str, health: str, *, is_behind: bool) -> State:
     """`is_behind`: the agent has not yet acted on the newest wish, so what is wanted is what will be seen next."""
-    if is_behind and phase not in (Phase.UNKNOWN, Phase.PULLING):
+    goes_on = (Phase.UNKNOWN, Phase.PULLING, *((Phase.MOVING,) if desired == Desired.RUNNING else ()))
+    if is_behind and phase not in goes_on:
         coming = {Desired.STOPPED: Phase.STOPPING, Desired.REMOVED: Phase.REMOVING, Desired.RUNNING: Phase.STARTING}
         return STATES[coming[Desired(desired)]]
     if phase == Phase.RUNNING and health == Health.DEGRADED:
