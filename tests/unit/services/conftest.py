@@ -1,12 +1,16 @@
-"""Fixtures of cards and of changes: what the agent saw of a host, who holds what, and how it ends."""
+"""Fixtures of cards, of changes, and of transactions that overtake each other."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from agent.rack import Rack
-from sqlalchemy import select
+from sqlalchemy import func, select, text
 
 from webapp.domain.workspace import Phase
 from webapp.services import changes, gpus, inventory, observations, volumes, workspaces
@@ -103,3 +107,46 @@ def mounts(store):
             rows = session.scalars(select(WorkspaceMount).where(WorkspaceMount.workspace_id == workspace.id))
             return {row.volume_id: row.read_only for row in rows}
     return read
+
+
+@dataclass
+class Second:
+    waited: bool
+    result: Any = None
+    error: BaseException | None = None
+
+
+@pytest.fixture
+def overtake(store):
+    def run(first: Callable[..., Any], second: Callable[..., Any]) -> Second:
+        def later() -> Any:
+            with store.write() as session:
+                return second(session)
+
+        with ThreadPoolExecutor(1) as pool:
+            with store.write() as session:
+                first(session)
+                session.flush()
+                future = pool.submit(later)
+                waited = waits(future)
+            error = future.exception()
+        return Second(waited, None if error else future.result(), error)
+
+    def waits(future: Future[Any]) -> bool:
+        """Until it waits for somebody's lock, or is done without."""
+        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
+                       "AND wait_event_type = 'Lock'")
+        while not wait([future], timeout=0.01).done:
+            with store.read() as session:
+                if session.scalar(waiting):
+                    return True
+        return False
+    return run
+
+
+@pytest.fixture
+def rows(store):
+    def count(table, *where) -> int:
+        with store.read() as session:
+            return session.scalar(select(func.count()).select_from(table).where(*where)) or 0
+    return count

@@ -17,6 +17,7 @@ from webapp.domain.operation import OperationKind
 from webapp.domain.workspace import Desired, Phase, Service
 from webapp.errors import AppError
 from webapp.services import (
+    changes,
     hosts,
     images,
     inventory,
@@ -28,8 +29,10 @@ from webapp.services import (
     secrets,
     teams,
     volumes,
+    wishes,
     workspaces,
 )
+from webapp.services.changes import ChangeRequest
 from webapp.services.orders import LaunchRequest
 from webapp.store.tables import (
     AgentState,
@@ -87,6 +90,14 @@ class Crowd:
     def wish(self, session: Any) -> None:
         wish = self.random.choice((workspaces.start, workspaces.stop, workspaces.remove))
         wish(session, self.cast.carol, self.some(session, Workspace.id), now=self.now)
+
+    def change(self, session: Any) -> None:
+        volume, choose = self.some(session, Volume.id), self.random.choice
+        request = ChangeRequest(
+            memory=choose(("", "4GiB", "8GiB")), shm=choose(("", "1GiB")), gpus=choose(("", "0", "1", "2", "3")),
+            mounts=choose((None, (), ((volume, True),))))
+        changes.change(session, self.cast.carol, self.some(session, Workspace.id), request, house=self.house,
+                       start=choose((True, False)), now=self.now)
 
     def add_key(self, session: Any) -> None:
         person = self.random.choice(self.people)
@@ -159,6 +170,18 @@ class Crowd:
             observations.record(session, row.id, **answer, changes={
                 "phase": self.random.choice((Phase.RUNNING, Phase.STOPPED)), "observed_generation": row.generation})
 
+    def undo(self, session: Any) -> None:
+        row = session.get(Workspace, self.some(session, Workspace.id, Workspace.before_change.is_not(None)))
+        if row is not None and row.before_change["ran"]:
+            observations.undo_change(session, row.id, generation=row.generation, epoch=self._epoch(session),
+                                     now=self.now, changes={}, why="disk_full")
+
+    def move(self, session: Any) -> None:
+        row = session.get(Workspace, self.some(session, Workspace.id, Workspace.phase == Phase.RUNNING))
+        if row is not None:
+            observations.release_gpus(session, row.id, generation=row.generation, epoch=self._epoch(session),
+                                      keep=row.gpu_uuids, now=self.now)
+
     def look(self, session: Any) -> None:
         inventory.record(session, self.cast.host_id, LOOK, epoch=self._epoch(session), now=self.now)
 
@@ -201,6 +224,7 @@ class Crowd:
 
 DEEDS = (
     Crowd.launch, Crowd.launch, Crowd.launch, Crowd.launch_named, Crowd.wish, Crowd.wish, Crowd.wish, Crowd.add_key,
+    Crowd.change, Crowd.change, Crowd.undo, Crowd.undo, Crowd.move,
     Crowd.remove_key, Crowd.ask_for_logs, Crowd.deactivate, Crowd.reactivate, Crowd.reactivate, Crowd.set_role,
     Crowd.create_member, Crowd.create_team, Crowd.join, Crowd.join, Crowd.leave, Crowd.create_volume,
     Crowd.remove_volume, Crowd.add_image, Crowd.register, Crowd.record, Crowd.record, Crowd.record, Crowd.look,
@@ -232,8 +256,8 @@ def check(store: Any) -> None:
         assert numbers == list(range(numbers[0], numbers[0] + len(numbers))), "a number was left out, or given twice"
         for row in rows.values():
             cards = session.scalars(select(GpuClaim.gpu_uuid).where(GpuClaim.workspace_id == row.id)).all()
-            assert sorted(cards) in ([], sorted(row.gpu_uuids))
-            assert len(cards) in (0, row.gpu_count)
+            if wishes.is_to_run(row):       # beside them those that it moves away from
+                assert set(row.gpu_uuids) <= set(cards) and len(row.gpu_uuids) == row.gpu_count
             if members[row.owner_id].deactivated_at is not None:
                 assert row.desired != Desired.RUNNING, "it runs although its owner may not"
         mounted = session.scalars(select(WorkspaceMount.volume_id)).all()

@@ -4,13 +4,11 @@
 """
 
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
 from typing import Any
 
 import pytest
 from argon2 import PasswordHasher
-from sqlalchemy import func, select, text
+from sqlalchemy import select, text
 
 from webapp.domain.operation import OperationKind
 from webapp.domain.workspace import Desired, Phase
@@ -34,49 +32,6 @@ from webapp.store.tables import Host, HostHome, Image, Invite, Member, Operation
 PASSWORD = "correct horse battery"     # of everybody in the cast
 
 pytestmark = pytest.mark.postgresql
-
-
-@dataclass
-class Second:
-    waited: bool
-    result: Any = None
-    error: BaseException | None = None
-
-
-@pytest.fixture
-def overtake(store):
-    def run(first: Callable[..., Any], second: Callable[..., Any]) -> Second:
-        def later() -> Any:
-            with store.write() as session:
-                return second(session)
-
-        with ThreadPoolExecutor(1) as pool:
-            with store.write() as session:
-                first(session)
-                session.flush()
-                future = pool.submit(later)
-                waited = waits(future)
-            error = future.exception()
-        return Second(waited, None if error else future.result(), error)
-
-    def waits(future: Future[Any]) -> bool:
-        """Until it waits for somebody's lock, or is done without."""
-        waiting = text("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() "
-                       "AND wait_event_type = 'Lock'")
-        while not wait([future], timeout=0.01).done:
-            with store.read() as session:
-                if session.scalar(waiting):
-                    return True
-        return False
-    return run
-
-
-@pytest.fixture
-def rows(store):
-    def count(table, *where) -> int:
-        with store.read() as session:
-            return session.scalar(select(func.count()).select_from(table).where(*where)) or 0
-    return count
 
 
 def person(name: str, now, role: Role = Role.MEMBER, **changes: Any) -> dict[str, Any]:
