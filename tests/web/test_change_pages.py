@@ -1,4 +1,4 @@
-"""The page that changes a workspace: what it shows, what it says will happen, what it asks for, what a refusal keeps."""
+"""The page that changes a workspace: what it shows and says beforehand, what it asks for, what a refusal keeps."""
 
 from __future__ import annotations
 

@@ -116,7 +116,8 @@ HOSTILE = ["\x00", "a\x00b", "x" * 5000, "'; DROP TABLE members; --", "../../etc
            "\u202e\u200b", "-1", "9" * 400, "%00", "{{7*7}}", "<script>alert(1)</script>", "\ud800", "ｆｕｌｌ", "[]"]
 FIELDS = ("name", "image_id", "cpus", "memory", "shm", "ssh_key", "text", "title", "old", "new", "confirm", "username",
           "password", "next", "display_name", "reference", "base", "cuda_version", "team_id", "host_folder", "target",
-          "member_id", "role", "language", "gpu_way", "gpu_count", "gpu_model", "gpu", "gpu_take")
+          "member_id", "role", "language", "gpu_way", "gpu_count", "gpu_model", "gpu", "gpu_take", "do", "source",
+          "dockerfile")
 
 
 @pytest.mark.parametrize("value", HOSTILE, ids=[repr(value[:20]) for value in HOSTILE])
@@ -127,6 +128,16 @@ def test_hostile_text_in_every_field_is_never_a_500(value: str, app: Flask, caro
         if "POST" in (rule.methods or ()) and rule.endpoint != "gate.sign_out":
             answer = carol.client.post(path_of(rule, {}), data=body, content_type="application/x-www-form-urlencoded")
             assert answer.status_code < 500, (rule, answer.text[:300])
+
+
+@pytest.mark.parametrize("value", HOSTILE, ids=[repr(value[:20]) for value in HOSTILE])
+def test_hostile_text_in_a_query_is_never_a_500(value: str, alice: Browser, ids: dict[str, str]) -> None:
+    fields = {**dict.fromkeys((*FIELDS, "image"), value), "mount-x": value}
+    query = urlencode({name: text.encode("utf-8", "surrogatepass") for name, text in fields.items()})
+    change = f"/poll/workspaces/{ids['workspace_id']}/change"
+    for path in (f"/launch?{query}", f"{change}?{query}", f"{change}?gpu_way=these&{query}"):
+        answer = alice.get(path)
+        assert answer.status_code < 500, (path[:80], answer.text[:300])
 
 
 @pytest.mark.parametrize("value", ["%00", "%ff%fe", "..%2f..%2fetc", "a" * 3000, "%0d%0aX: y", "☃"])

@@ -98,7 +98,8 @@ def test_nothing_that_others_wrote_becomes_markup(payload: str, alice: Browser, 
             key.title = payload
     pages = [alice.get(path).text for path in ("/", f"/workspaces/{workspace_id}", f"/poll/workspaces/{workspace_id}",
                                                "/launch", "/keys", f"/workspaces/{workspace_id}/remove")]
-    pages += [carol.get(path).text for path in ("/images", f"/images/{cast.image}", "/house/members", f"/house/members/{cast.alice}")]
+    pages += [carol.get(path).text for path in ("/images", f"/images/{cast.image}", "/house/members",
+                                                f"/house/members/{cast.alice}")]
     for text in pages:
         assert payload not in text
     assert sum("&lt;" in text or "&#34;&gt;" in text for text in pages) >= 8

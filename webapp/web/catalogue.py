@@ -70,7 +70,7 @@ class Shown:
 
     @classmethod
     def of(cls, image: ImageEntry) -> Shown:
-        work = image.work if image.work else None
+        work = image.work
         is_open = work is not None and work.is_open
         is_lost = work is not None and work.state in (OperationState.FAILED, OperationState.CANCELLED)
         failed = work is not None and work.state == OperationState.FAILED
@@ -115,7 +115,7 @@ def _state(image: ImageEntry) -> State:
     if work and work.is_open:
         if work.ends_soon:
             return ENDING
-        if work.state == OperationState.WAITING:
+        if work.state == OperationState.WAITING and work.kind != OperationKind.IMAGE_DELETE:
             return WAITING
         return AT_WORK.get(work.kind, AT_WORK[OperationKind.IMAGE_PREPARE])
     if image.withdrawn_at:
