@@ -21,7 +21,7 @@ from babel.messages.pofile import read_po
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "webapp" / "translations" / "zh_Hans_CN" / "LC_MESSAGES"
-SAME_IN_BOTH = {"Berth", "CPU", "GPU", "GPUs", "PCI", "uid", "uid %(uid)d", "SSH, Jupyter"}
+SAME_IN_BOTH = {"Berth", "CPU", "Dockerfile", "GPU", "GPUs", "PCI", "uid", "uid %(uid)d", "SSH, Jupyter"}
 
 
 @pytest.fixture(scope="module")
