@@ -8,11 +8,12 @@ from typing import Any
 
 import structlog
 
-from webapp.agent import gpu_check, probes, specs
+from webapp.agent import gpu_check, moving, probes, specs
 from webapp.agent.desk import Desk, Failed, Stale
-from webapp.agent.policy import refuse_image, refuse_start, refuse_workspace
+from webapp.agent.policy import may_be_mended, refuse_architecture, refuse_image, refuse_start, refuse_workspace
 from webapp.domain import progress
 from webapp.domain.container import Container, ContainerState, PullProgress
+from webapp.domain.images import is_made_here
 from webapp.domain.plan import AwaitReady, Create, Seen, Start, own_containers
 from webapp.domain.reasons import Reason
 from webapp.domain.workspace import Health, Phase, Service, StepName
@@ -40,10 +41,13 @@ def ensure_image(desk: Desk, seen: Seen) -> Seen:
             return Seen(seen.containers, image_ready=True)
         desk.record(private_image=None)     # removed by hand, as its container was; no registry has it
     facts = desk.engine.image(reference)
+    if facts is None and is_made_here(reference):       # in a registry that name would be somebody else's
+        raise Failed(Reason("image_gone", {"image": reference, "host": desk.context.host_name}))
     if facts is None:
         desk.record(phase=Phase.PULLING, progress=_begin(desk, StepName.IMAGE))
-        facts = desk.engine.ensure_image(reference, _pull_recorder(desk))
-    if refusal := refuse_image(reference, facts):
+        facts = desk.engine.ensure_image(reference, _pull_recorder(desk), digest=desk.workspace.image_digest)
+    if refusal := refuse_image(reference, facts) or refuse_architecture(
+            reference, facts, host=desk.context.host_name, own=desk.workspace.host_architecture):
         raise Failed(refusal)
     return Seen(seen.containers, image_ready=True)
 
@@ -153,9 +157,8 @@ def _check_allowed(desk: Desk) -> None:
 
 
 def _refuse(reason: Reason | None) -> None:
-    """A folder may only be late: after a restart of the machine its file system is mounted when the network is up."""
     if reason is not None:
-        raise Failed(reason, retry=reason.code == "volume_refused")
+        raise Failed(reason, retry=may_be_mended(reason))
 
 
 def _keys(desk: Desk) -> tuple[str, ...]:
@@ -271,6 +274,7 @@ def _record_running(desk: Desk, container: Container, steps: Any) -> None:
         "phase": Phase.RUNNING, "reason": None, "next_try_at": None, "before_change": None,
         "observed_generation": desk.wanted.generation, "container_id": container.id, "revision": revision,
         "progress": progress.complete(steps, desk.now()), "log_tail": None,
+        "private_image": moving.private_image_of(desk, container),
     }
     if desk.wanted.phase is not Phase.RUNNING:
         changes["health"] = Health.OK

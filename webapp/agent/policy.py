@@ -37,6 +37,19 @@ def refuse_start(workspace: WorkspaceInFull, context: HostContext) -> Reason | N
     return None
 
 
+def refuse_architecture(reference: str, facts: ImageFacts, *, host: str, own: str | None) -> Reason | None:
+    """Docker would make the container all the same; its programs cannot be carried out. None = not known."""
+    if not own or not facts.architecture or own == facts.architecture:
+        return None
+    return Reason("other_architecture", {"image": reference, "architecture": facts.architecture, "own": own,
+                                         "host": host})
+
+
+def may_be_mended(reason: Reason) -> bool:
+    """A folder may only be late: after a restart of the machine its file system is mounted when the network is up."""
+    return reason.code == "volume_refused"
+
+
 def refuse_image(reference: str, facts: ImageFacts) -> Reason | None:
     if facts.volumes:
         return Reason("image_has_volumes", {"image": reference, "volumes": ", ".join(facts.volumes)})

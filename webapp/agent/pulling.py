@@ -7,6 +7,7 @@ from functools import partial
 import structlog
 
 from webapp.agent.jobs import Job, Outcome, Progress, Refused
+from webapp.agent.policy import refuse_architecture
 from webapp.domain.container import ImageFacts, PullProgress
 from webapp.domain.images import digest_in
 from webapp.domain.reasons import Reason
@@ -48,6 +49,5 @@ def progress_of(pulled: PullProgress) -> Progress:
 def refuse_other_architecture(job: Job, name: str, facts: ImageFacts) -> None:
     with job.context.store.read() as session:
         own = reads.host(session, job.context.host_id).architecture
-    if own and facts.architecture and own != facts.architecture:
-        raise Refused(Reason("other_architecture", {"image": name, "architecture": facts.architecture, "own": own,
-                                                    "host": job.context.host_name}))
+    if refusal := refuse_architecture(name, facts, host=job.context.host_name, own=own):
+        raise Refused(refusal)

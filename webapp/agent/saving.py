@@ -76,7 +76,7 @@ class _Commit:
         self._given_up = False
         self._lock = threading.Lock()
         self._facts: ImageFacts | None = None
-        self._error: Exception | None = None
+        self._error: BaseException | None = None
 
     def wait(self, job: Job) -> ImageFacts:
         threading.Thread(target=self._run, name=f"save-{job.image.id}", daemon=True).start()
@@ -95,7 +95,7 @@ class _Commit:
         try:
             self._engine.remove_image(self._reference)      # of a try that was broken off
             self._facts = self._engine.commit(self._name, self._reference)
-        except Exception as error:
+        except BaseException as error:      # whatever it is, it is raised where it is waited for
             self._error = error
         with self._lock:
             self._over.set()

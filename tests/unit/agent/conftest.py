@@ -9,8 +9,10 @@ import pytest
 import structlog
 from structlog.testing import LogCapture
 
+from agent.image_room import offer_in_registry
 from agent.room import Room
 from agent.stage import Stage, make_fast
+from webapp.domain.container import ImageFacts
 from webapp.domain.house import HouseRules
 from webapp.store.session import Store
 
@@ -40,3 +42,8 @@ def room(request: pytest.FixtureRequest, stage: Stage, tmp_path: Path) -> Room:
     room = Room(stage, tmp_path, getattr(request, "param", "four"))
     room.watch.look()
     return room
+
+
+@pytest.fixture
+def registry(stage: Stage) -> dict[str, ImageFacts]:
+    return offer_in_registry(stage)

@@ -18,7 +18,7 @@ from webapp.agent import worker
 from webapp.agent.context import HostContext
 from webapp.agent.reconciler import HostLoop
 from webapp.domain.actor import Actor
-from webapp.domain.container import LABEL_PRIVATE_IMAGE, Container, ContainerState
+from webapp.domain.container import LABEL_PRIVATE_IMAGE, Container, ContainerState, ImageFacts
 from webapp.domain.house import HouseRules
 from webapp.domain.plan import container_name
 from webapp.domain.wordings import WORDINGS
@@ -30,16 +30,17 @@ from webapp.services import changes, inventory, observations, wishes, workspaces
 from webapp.services.changes import ChangeRequest
 from webapp.services.orders import LaunchRequest
 from webapp.store.session import Store
-from webapp.store.tables import GpuClaim, Operation, PortClaim, Workspace
+from webapp.store.tables import GpuClaim, Image, Operation, PortClaim, Workspace
 
 INSTANCE = "test1"
 HOST = "gpu1"
 IMAGE = "berth/workspace:full-1"
+FAR = "registry.example.org/team/full:1"
 PASSWD = b"root:x:0:0:root:/root:/bin/bash\nnobody:x:65534:65534::/:/usr/sbin/nologin\n"
 GROUP = b"root:x:0:\nusers:x:100:\n"
 BESIDE = ("health", "torch")    # keys of work that changes no phase
 LOOKS = frozenset({"list", "inspect", "image", "describe", "prepare", "logs", "read_file", "started_at", "events",
-                   "gpu_users", "layer", "room", "memory_used", "private_images", "list_images"})
+                   "gpu_users", "layer", "room", "memory_used", "private_images", "names_in", "list_images"})
 
 
 class Clock:
@@ -178,6 +179,14 @@ class Stage:
     def do(self, service: Callable[..., Any], *arguments: Any, **keywords: Any) -> Any:
         with self.store.write() as session:
             return service(session, *arguments, **{"now": self.clock.now(), **keywords})
+
+    def far_image(self) -> ImageFacts:
+        """The cast's image is one of a registry, and the engine lacks it."""
+        facts = self.machine.images.pop(IMAGE).facts
+        self.machine.registry[FAR] = facts
+        with self.store.write() as session:
+            session.get_one(Image, self.cast.image_id).reference = FAR
+        return facts
 
     # -- what is there
 

@@ -131,12 +131,28 @@ class TestRunning:
 
 class TestRefused:
     def test_missing_image_fails_with_the_cause(self, stage: Stage) -> None:
-        del stage.machine.images[IMAGE]
+        stage.far_image()
+        stage.machine.registry.clear()
         workspace = stage.launch()
         stage.settle()
         assert "manifest unknown" in str(stage.said(workspace))
         assert stage.steps(workspace)["image"] == "failed"
         assert_failed_and_clean(stage, workspace, "image_not_found")
+
+    def test_what_was_made_here_is_never_looked_for_in_a_registry(self, stage: Stage) -> None:
+        stage.machine.registry[IMAGE] = stage.machine.images.pop(IMAGE).facts    # somebody else's, by chance or not
+        workspace = stage.launch()
+        stage.settle()
+        assert not [call for call in stage.engine.calls if call[0] == "ensure_image"]
+        assert_failed_and_clean(stage, workspace, "image_gone")
+
+    def test_image_for_other_machines_is_refused(self, stage: Stage) -> None:
+        image = stage.machine.images[IMAGE]
+        image.facts = replace(image.facts, architecture="arm64")
+        workspace = stage.launch()
+        stage.settle()
+        assert "for arm64 machines, and gpu1 is amd64" in str(stage.said(workspace))
+        assert_failed_and_clean(stage, workspace, "other_architecture")
 
     def test_image_with_volume_is_refused(self, stage: Stage) -> None:
         image = stage.machine.images[IMAGE]
@@ -187,7 +203,7 @@ class TestTriedAgain:
     @pytest.mark.parametrize("call", ["ensure_image", "create", "put", "start"])
     def test_full_disk_is_tried_again_with_growing_waits_then_failed(self, stage: Stage, call: str) -> None:
         if call == "ensure_image":
-            stage.machine.registry[IMAGE] = stage.machine.images.pop(IMAGE).facts
+            stage.far_image()
         fail_times(stage, call, FULL, 4)
         workspace = stage.launch()
         waits = []

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, cast
 
 import pytest
 
 from agent.faults import MomentousStore, Moments
-from agent.stage import IMAGE, Stage, assert_failed_and_clean, check_at_rest
+from agent.stage import FAR, Stage, assert_failed_and_clean, check_at_rest
 from webapp.domain.container import ImageFacts, PullProgress
 from webapp.domain.workspace import Phase
+from webapp.errors import PullFailed, RegistryRefused
 from webapp.services import images, people
+from webapp.store.tables import Image
 
 
 @pytest.fixture
 def far_image(stage: Stage) -> ImageFacts:
-    """The image is in the registry only."""
-    facts = stage.machine.images.pop(IMAGE).facts
-    stage.machine.registry[IMAGE] = facts
-    return facts
+    return stage.far_image()
 
 
 def slow(stage: Stage, seconds: int, *, at: Callable[[int], None]) -> Iterator[PullProgress]:
@@ -67,7 +67,7 @@ def test_stop_or_removal_ends_a_pull(
 
     assert max(reached) <= 5, "the pull went on"
     assert stage.row(workspace).phase == phase
-    assert IMAGE not in stage.machine.images
+    assert FAR not in stage.machine.images
     check_at_rest(stage)
 
 
@@ -98,3 +98,29 @@ def test_owner_deactivated_during_the_pull_ends_stopped_and_clean(
     stage.settle()
     assert stage.row(workspace).phase == Phase.STOPPED
     assert stage.containers() == []
+
+
+def test_what_may_pass_is_tried_again(stage: Stage, far_image: ImageFacts) -> None:
+    stage.engine.fail_next("ensure_image", PullFailed(host="gpu1", image=FAR, detail="TLS handshake timeout"))
+    workspace = stage.launch()
+    stage.settle()
+    assert "TLS handshake timeout" in str(stage.said(workspace)) and stage.row(workspace).next_try_at is not None
+    stage.live(5)
+    assert stage.row(workspace).phase == Phase.RUNNING
+
+
+def test_registry_that_wants_a_login_is_not_asked_again(stage: Stage, far_image: ImageFacts) -> None:
+    stage.engine.fail_next("ensure_image", RegistryRefused(host="gpu1", image=FAR, detail="unauthorized"))
+    workspace = stage.launch()
+    stage.settle()
+    assert_failed_and_clean(stage, workspace, "registry_refused")
+
+
+def test_image_is_pulled_by_the_digest_that_is_on_record(stage: Stage, far_image: ImageFacts) -> None:
+    former, digest = replace(far_image, id="sha256:former"), "sha256:" + "a" * 64
+    stage.machine.registry[f"{FAR.rpartition(':')[0]}@{digest}"] = former
+    with stage.store.write() as session:
+        session.get_one(Image, stage.cast.image_id).digest = digest
+    stage.machine.registry[FAR] = replace(far_image, digests=(f"{FAR.rpartition(':')[0]}@sha256:{'b' * 64}",))
+    stage.running()
+    assert stage.machine.images[FAR].facts.id == "sha256:former"

@@ -15,6 +15,7 @@ from webapp.domain import moving
 from webapp.domain.gpu import Condition
 from webapp.domain.gpu import Gpu as GpuValue
 from webapp.domain.gpu_check import CheckState
+from webapp.domain.images import pulled
 from webapp.domain.plan import Wanted
 from webapp.domain.workspace import Desired, Limits, Person, Phase, Service
 from webapp.domain.workspace import Team as TeamValue
@@ -94,6 +95,8 @@ class WorkspaceInFull:
     cuda_version: str | None = None     # of the image
     driver_version: str | None = None   # NVIDIA's, of the host
     before_change: Mapping[str, Any] | None = None      # as in the row: what it was, and may be again
+    image_digest: str | None = None     # by which it is pulled; None = by its tag
+    host_architecture: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +163,8 @@ def workspace(session: Session, workspace_id: str, instance: str, *, epoch: int)
         mounts=mounts, failures=row.failures, progress=row.progress,
         started_at=row.started_at, health=row.health, reason=row.reason, note=row.note,
         gpu_count=row.gpu_count, cards=tuple(card for card in cards if card.uuid in row.gpu_uuids),
+        image_digest=image.digest if row.image_reference == pulled(base=None, reference=image.reference) else None,
+        host_architecture=(host.capabilities or {}).get("architecture"),
         before_change=row.before_change, cuda_version=image.cuda_version, driver_version=host.driver_version,
     )
 
