@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import json
 import os
 import secrets
 import string
@@ -47,6 +48,8 @@ class Settings:
     instance: str               # part of every name on an engine: berth-<instance>-…
     ports: PortRange
     volume_roots: tuple[Path, ...]
+    registry_auth: Path | None  # None = what `docker login` wrote for the agent's account
+    registry_mirror: str | None     # host[:port][/path]
     default_cpus: str           # domain.sizes
     default_memory: str
     max_cpus: str
@@ -98,6 +101,11 @@ class Knobs(BaseModel):
     volume_roots: Annotated[str, AfterValidator(check.volume_roots)] = _knob(
         "paths with : between", "", "Root-owned folders below which team volumes may lie; empty allows none.",
         shown="none")
+    registry_auth: Annotated[str, AfterValidator(check.absolute_path)] = _knob(
+        "path", "", "Logins for registries: a `config.json` as `docker login` writes it, readable by the agent alone.",
+        shown="that of the agent's account")
+    registry_mirror: Annotated[str, AfterValidator(check.mirror)] = _knob(
+        "host:port/path", "", "Registry that is asked first for images of Docker Hub.", shown="none")
     default_cpus: Annotated[str, AfterValidator(check.cpus)] = _knob(
         "cores", "", "CPU that the launch form offers.", shown="`2`, or all of a smaller server")
     default_memory: Annotated[str, AfterValidator(check.memory)] = _knob(
@@ -161,6 +169,8 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         instance=knobs.instance or _kept_instance(state_dir),
         ports=check.as_range(knobs.ports),
         volume_roots=tuple(map(Path, filter(None, knobs.volume_roots.split(":")))),
+        registry_auth=Path(knobs.registry_auth) if knobs.registry_auth else None,
+        registry_mirror=knobs.registry_mirror or None,
         default_cpus=knobs.default_cpus or _less_cpus("2", max_cpus),
         default_memory=knobs.default_memory or _less_memory("8GiB", max_memory),
         max_cpus=max_cpus,
@@ -198,6 +208,25 @@ def load_secret_key(settings: Settings) -> str:
         raise _bad("state_dir", f"{path} holds no usable key. Delete that file: a new one is made, and people sign in "
                                 "again")
     return key
+
+
+def check_registry_auth(settings: Settings) -> None:
+    """For whoever pulls; web need not be able to read the file. Raises SettingsError, which repeats nothing of it."""
+    path = settings.registry_auth
+    if path is None:
+        return
+    try:
+        mode = path.stat().st_mode
+        content = json.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise _bad("registry_auth", f"{path}: {error.strerror}. Make it with: docker --config {path.parent} login") \
+            from error
+    except ValueError as error:
+        raise _bad("registry_auth", f"{path} is no JSON. Make it with: docker --config {path.parent} login") from error
+    if mode & 0o077:
+        raise _bad("registry_auth", f"others on this machine may read {path}. Run: chmod 600 {path}")
+    if not isinstance(content, dict) or not {"auths", "credHelpers", "credsStore"}.intersection(content):
+        raise _bad("registry_auth", f"{path} holds no logins. Make it with: docker --config {path.parent} login")
 
 
 # -- reading
@@ -349,6 +378,8 @@ def _bad(name: str, why: str) -> SettingsError:
 def _as_text(value: object) -> str:
     if isinstance(value, bool):
         return str(value).lower()
+    if value is None:
+        return ""
     if isinstance(value, PortRange):
         return f"{value.first}-{value.last}"
     return ":".join(map(str, value)) if isinstance(value, tuple) else str(value)

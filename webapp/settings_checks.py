@@ -13,12 +13,13 @@ from urllib.parse import parse_qsl, urlsplit
 from webapp.domain.house import MIN_MEMORY_BYTES
 from webapp.domain.names import excerpt
 from webapp.domain.ports import PortRange
+from webapp.domain.references import parse_reference
 from webapp.domain.sizes import parse_cpus, parse_size
 from webapp.errors import InvalidInput, fill
 
 __all__ = [
     "MOST_CPU_MILLIS", "absolute_path", "as_range", "cpus", "database_url", "engine_url", "excerpt", "host_name",
-    "instance", "ip_address", "listen", "memory", "one_of", "port_range", "public_url", "same_host", "truth",
+    "instance", "ip_address", "listen", "memory", "mirror", "one_of", "port_range", "public_url", "same_host", "truth",
     "volume_roots", "without_password",
 ]
 
@@ -124,6 +125,18 @@ def ip_address(text: str) -> str:
     if _as_ip(text) is None:
         raise ValueError("write an IP address of this server, such as 192.0.2.10, or 0.0.0.0 for all of them")
     return text
+
+
+def mirror(text: str) -> str:
+    """A registry, and perhaps a path in it below which the images of Docker Hub are."""
+    bare = text.rstrip("/")
+    try:
+        registry = parse_reference(f"{bare}/library/debian:12").registry
+    except InvalidInput:
+        registry = None
+    if registry is None or "://" in text:
+        raise ValueError("write host, port and path of a registry, without https://: mirror.example.org:5000/hub")
+    return bare
 
 
 def truth(text: str) -> str:

@@ -11,7 +11,16 @@ import pytest
 from webapp.domain.ports import PortRange
 from webapp.domain.sizes import GIB
 from webapp.errors import SettingsError
-from webapp.settings import Knobs, Settings, house_rules, load_secret_key, load_settings, shown_values, table
+from webapp.settings import (
+    Knobs,
+    Settings,
+    check_registry_auth,
+    house_rules,
+    load_secret_key,
+    load_settings,
+    shown_values,
+    table,
+)
 from webapp.store.session import Store
 
 BAD = [
@@ -63,6 +72,10 @@ BAD = [
     ("BERTH_VOLUME_ROOTS", "/etc"),
     ("BERTH_VOLUME_ROOTS", "/usr/local/data"),
     ("BERTH_VOLUME_ROOTS", "/data:/proc/self"),
+    ("BERTH_REGISTRY_AUTH", "docker/config.json"),
+    ("BERTH_REGISTRY_MIRROR", "https://mirror.example.org"),
+    ("BERTH_REGISTRY_MIRROR", "mirror"),
+    ("BERTH_REGISTRY_MIRROR", "user:word@mirror.example.org"),
     ("BERTH_DEFAULT_CPUS", "two"),
     ("BERTH_DEFAULT_MEMORY", "8g"),
     ("BERTH_DEFAULT_MEMORY", "8"),
@@ -270,3 +283,33 @@ def test_state_folder_is_made_also_when_the_instance_is_given(tmp_path: Path) ->
     load_settings({"BERTH_STATE_DIR": str(tmp_path / "new"), "BERTH_INSTANCE": "given1"})
 
     assert (tmp_path / "new").is_dir()
+
+
+@pytest.mark.parametrize("mirror, kept", [
+    ("mirror.example.org", "mirror.example.org"), ("127.0.0.1:5000", "127.0.0.1:5000"),
+    ("mirror.example.org:5000/hub/", "mirror.example.org:5000/hub"), ("localhost", "localhost")])
+def test_mirror_is_host_port_and_path(environ: dict[str, str], mirror: str, kept: str) -> None:
+    assert load_settings({**environ, "BERTH_REGISTRY_MIRROR": mirror}).registry_mirror == kept
+
+
+def test_logins_for_registries_are_a_file_of_ones_own(environ: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"auths": {"registry.example.org": {"auth": "Y2FuYXJ5OmNhbmFyeQ=="}}}')
+    path.chmod(0o600)
+    check_registry_auth(load_settings({**environ, "BERTH_REGISTRY_AUTH": str(path)}))
+    check_registry_auth(load_settings(environ))
+
+
+@pytest.mark.parametrize("content, mode", [
+    (None, 0), ("auths canary", 0o600), ('["canary"]', 0o600), ("{}", 0o600), ('{"auths": {}}', 0o640),
+    ('{"auths": {}}', 0o604)])
+def test_logins_that_cannot_be_used_refuse_to_start_and_are_not_repeated(
+    environ: dict[str, str], tmp_path: Path, content: str | None, mode: int,
+) -> None:
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content)
+        path.chmod(mode)
+    with pytest.raises(SettingsError, match="BERTH_REGISTRY_AUTH cannot be used") as caught:
+        check_registry_auth(load_settings({**environ, "BERTH_REGISTRY_AUTH": str(path)}))
+    assert "canary" not in str(caught.value)

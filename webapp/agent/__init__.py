@@ -22,10 +22,11 @@ from webapp.agent.context import HostContext, utc_now
 from webapp.agent.inventory import Watch
 from webapp.agent.reconciler import HostLoop
 from webapp.engines import Engine, open_engine
+from webapp.engines.registries import RegistryAccess
 from webapp.errors import AgentAlreadyRuns, AgentRunsElsewhere, EngineError
 from webapp.services import observations
 from webapp.services.operations import expire, requeue_running, sweep  # by name: webapp.agent.operations is ours
-from webapp.settings import Settings, house_rules
+from webapp.settings import Settings, check_registry_auth, house_rules
 from webapp.store.doorbell import open_doorbell
 from webapp.store.postgresql import SoleAgent
 from webapp.store.reads import agent as reads
@@ -44,7 +45,8 @@ EngineOpener = Callable[..., Engine]
 
 
 def run(settings: Settings, stop: threading.Event, *, opener: EngineOpener = open_engine) -> None:
-    """Run until `stop` is set. Raises AgentAlreadyRuns when another one holds the lock."""
+    """Run until `stop` is set. Raises AgentAlreadyRuns when another one holds the lock, and SettingsError."""
+    check_registry_auth(settings)
     store = Store(settings.database_url)
     with _alone(settings.state_dir), _alone_on(store) as holds:
         with store.write() as session:
@@ -91,12 +93,13 @@ def _alone_on(store: Store) -> Iterator[Callable[[], bool]]:
 def _contexts(
     settings: Settings, store: Store, epoch: int, opener: EngineOpener, stop: threading.Event
 ) -> list[HostContext]:
+    registries = RegistryAccess(settings.registry_auth, settings.registry_mirror)
     with store.read() as session:
         hosts = reads.hosts(session)
     return [
         HostContext(
             host_id=host.id, host_name=host.name, store=store, instance=settings.instance, epoch=epoch,
-            engine=opener(host.engine_url, instance=settings.instance, host=host.name),
+            engine=opener(host.engine_url, instance=settings.instance, host=host.name, registries=registries),
             house=house_rules(settings), volume_roots=settings.volume_roots, bind_address=settings.workspace_bind,
             stopping=stop.is_set, cards=cards.of_this_machine(settings),
         )

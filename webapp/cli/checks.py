@@ -15,7 +15,7 @@ from webapp.domain.gpu import Condition
 from webapp.engines import Capabilities, open_engine
 from webapp.engines.findings import Finding
 from webapp.errors import AppError, EngineError
-from webapp.settings import Settings, load_secret_key
+from webapp.settings import Settings, check_registry_auth, load_secret_key
 from webapp.store.reads import house as reads
 from webapp.store.schema import DatabaseBehind, check_current
 from webapp.store.session import Store
@@ -54,6 +54,7 @@ def run(settings: Settings) -> Iterator[Check]:
     yield Check("settings", True, f"state in {settings.state_dir}, instance {settings.instance}")
     yield from addresses(settings)
     yield _secret_key(settings)
+    yield from _registries(settings)
     store = Store(settings.database_url)
     try:
         database = _database(store)
@@ -87,6 +88,19 @@ def _secret_key(settings: Settings) -> Check:
     except AppError as error:
         return Check("secret key", False, str(error), "as it says")
     return Check("secret key", True, "there, and private")
+
+
+def _registries(settings: Settings) -> Iterator[Check]:
+    if settings.registry_auth is None and settings.registry_mirror is None:
+        return
+    try:
+        check_registry_auth(settings)
+    except AppError as error:
+        yield Check("registries", False, str(error), "as it says")
+        return
+    logins = f"logins from {settings.registry_auth}" if settings.registry_auth else "this account's logins"
+    mirror = f", Docker Hub by {settings.registry_mirror} first" if settings.registry_mirror else ""
+    yield Check("registries", True, logins + mirror)
 
 
 def _database(store: Store) -> Check:

@@ -63,7 +63,8 @@ def prepare(base: str | None, ssh_only: bool) -> None:
     """
     with open_house() as house:
         with Steps().step(f"workspace image on {base or 'the default base'}") as say:
-            made = workspace_image.ensure(house.settings.engine_url, base, jupyter=not ssh_only, progress=say)
+            made = workspace_image.ensure(house.settings.engine_url, base, jupyter=not ssh_only, progress=say,
+                                          registries=workspace_image.registries_of(house.settings))
         workspace_image.register(house.store, made, ACTOR, now=now())
     print(made.reference)
 

@@ -18,7 +18,7 @@ from webapp.cli.house import ACTOR, now
 from webapp.cli.steps import Steps
 from webapp.engines.recipe import NoRecipe
 from webapp.services import hosts, images
-from webapp.settings import Settings, load_secret_key, load_settings
+from webapp.settings import Settings, check_registry_auth, load_secret_key, load_settings
 from webapp.simulation import state as simulation
 from webapp.simulation.install import state_file_in
 from webapp.store.migrate import upgrade
@@ -48,6 +48,7 @@ def start(*, furnish: Furnish | None = None) -> None:
     settings = load_settings()
     lock.take(settings.state_dir)
     load_secret_key(settings)
+    check_registry_auth(settings)
     with steps.step("database"):
         store = Store(settings.database_url)
         upgrade(store)
@@ -78,7 +79,8 @@ def _prepare_image(store: Store, settings: Settings, steps: Steps) -> None:
     """Without an image there is still a dashboard, where the reason stays visible: so this stops nothing."""
     try:
         with steps.step("workspace image") as say:
-            prepared = workspace_image.ensure(settings.engine_url, None, jupyter=True, progress=say)
+            prepared = workspace_image.ensure(settings.engine_url, None, jupyter=True, progress=say,
+                                              registries=workspace_image.registries_of(settings))
             workspace_image.register(store, prepared, ACTOR, now=now())
     except (workspace_image.ImageNotMade, NoRecipe) as error:
         steps.warn(str(error))

@@ -16,6 +16,7 @@ from webapp.engines.docker.local_base import NoLocalBase, ensure_local_base
 from webapp.engines.registries import DIRECT, RegistryAccess
 from webapp.errors import N_, AppError, BuildFailed, DiskFull, EngineError, EngineUnreachable
 from webapp.services import images
+from webapp.settings import Settings, check_registry_auth
 from webapp.store.reads import house as reads
 from webapp.store.session import Store
 
@@ -71,6 +72,12 @@ def register(store: Store, prepared: Prepared, actor: Actor, *, now: datetime) -
             images.add(
                 session, actor, base=None, reference=prepared.reference, has_jupyter=False,
                 title=f"{title} · SSH only", cuda_version=None, now=now)
+
+
+def registries_of(settings: Settings) -> RegistryAccess:
+    """Raises SettingsError: the file with logins cannot be used."""
+    check_registry_auth(settings)
+    return RegistryAccess(settings.registry_auth, settings.registry_mirror)
 
 
 def _base_of_what_is_there(engine: Engine, base: str | None, jupyter: bool) -> str | None:
