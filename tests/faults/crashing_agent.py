@@ -8,8 +8,9 @@ A file named `order` in BERTH_TEST_ORDERS (a folder) says what to do with the ca
 
 Every call that changes something on the engine, and the look at the cards inside, is noted in the folder's file
 `calls`, a line each, before it is made. A file `clock` there says by how many seconds the agent's clock is ahead.
-BERTH_TEST_CHANGE_SECONDS shortens the time that the adapter gives to such a call, BERTH_TEST_LOOK_SECONDS that between
-two looks at the cards, and BERTH_TEST_ALIVE_SECONDS that between two signs of life.
+BERTH_TEST_CHANGE_SECONDS and BERTH_TEST_COMMIT_SECONDS shorten the time that the adapter gives to such a call,
+BERTH_TEST_LOOK_SECONDS that between two looks at the cards, BERTH_TEST_ALIVE_SECONDS that between two signs of life;
+BERTH_TEST_ROOM_MARGIN_BYTES says how much room must be left beside what is moved.
 """
 
 from __future__ import annotations
@@ -30,17 +31,20 @@ from sqlalchemy.orm import Session
 
 from webapp import agent, logs
 from webapp.agent import context, inventory
+from webapp.domain import moving
 from webapp.engines import docker as docker_adapter
 from webapp.engines import open_engine
 from webapp.gpus.query import LIST
 from webapp.settings import load_settings
 from webapp.store.session import Store
 
-CHANGES = frozenset({"ensure_image", "create", "put", "start", "stop", "commit", "remove", "remove_volume",
+CHANGES = frozenset({"ensure_image", "create", "put", "start", "stop", "update", "commit", "remove", "remove_volume",
                      "remove_image"})
 KILLED = 137
 SHORTENED = (
     ("BERTH_TEST_CHANGE_SECONDS", docker_adapter, "CHANGE_SECONDS"),
+    ("BERTH_TEST_COMMIT_SECONDS", docker_adapter, "COMMIT_SECONDS"),
+    ("BERTH_TEST_ROOM_MARGIN_BYTES", moving, "ROOM_MARGIN_BYTES"),
     ("BERTH_TEST_LOOK_SECONDS", inventory, "EVERY_SECONDS"),
     ("BERTH_TEST_ALIVE_SECONDS", agent, "ALIVE_SECONDS"),
 )

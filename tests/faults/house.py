@@ -29,6 +29,7 @@ from faults.toolkit import Toolkit
 from faults.waiting import until
 from faults.workspace import Workspace, now
 from webapp.domain.actor import Actor
+from webapp.domain.container import LABEL_PRIVATE_IMAGE
 from webapp.domain.house import HouseRules
 from webapp.domain.workspace import Phase
 from webapp.services import hosts, images, keys, people, workspaces
@@ -216,6 +217,11 @@ class House:
     def private_images(self) -> list[str]:
         tags = itertools.chain.from_iterable(row.get("RepoTags") or () for row in self.docker.api.images())
         return [tag for tag in tags if tag.startswith(f"berth-{self.instance}/")]
+
+    def nameless_images(self) -> list[str]:
+        """Kept for a move, and without the name that they were given."""
+        found = self.docker.api.images(filters={"dangling": True, "label": LABEL_PRIVATE_IMAGE})
+        return [row["Id"] for row in found if row["Labels"][LABEL_PRIVATE_IMAGE].startswith(f"berth-{self.instance}/")]
 
     def _show_cards(self, state_dir: Path) -> None:
         """The agent reads the simulated host below its state folder; here it is the one below the engine."""

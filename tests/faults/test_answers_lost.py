@@ -23,6 +23,8 @@ from faults.invariants import check_at_rest, until_at_rest
 from faults.ports import foreign_listener
 from faults.waiting import until
 from faults.workspace import Workspace
+from webapp.agent.desk import TRIES
+from webapp.domain.sizes import MIB
 from webapp.domain.workspace import Phase
 from webapp.store.tables import Image
 
@@ -71,7 +73,8 @@ class Scene:
 
     def start_agent(self) -> None:
         if self.house.agent is None or not self.house.agent.is_alive:
-            self.house.start_agent(entry=agents.CRASHING, orders=str(self.house.folder), change_seconds=str(PATIENCE))
+            self.house.start_agent(entry=agents.CRASHING, orders=str(self.house.folder), change_seconds=str(PATIENCE),
+                                   commit_seconds=str(PATIENCE))
 
 
 @pytest.fixture(scope="module")
@@ -148,6 +151,46 @@ def test_move_keeps_one_whole_container(scene: Scene) -> None:
     check_at_rest(scene.house)
     for listener in listeners:
         listener.close()
+
+
+def test_change_is_made_whatever_becomes_of_a_commit(scene: Scene) -> None:
+    """Of one that runs: its answer is lost or late, it is not heard of, or heard of twice."""
+    scene.start_agent()
+    cases = _cases(COMMIT)
+    *workspaces, late = scene.launch_all(len(cases) + 1)
+    for workspace, case in zip(workspaces, cases, strict=True):
+        scene.break_call(*case, workspace)
+    scene.proxy.delay(COMMIT[0], COMMIT[1].format(id=late.id), LATE)
+    for workspace in (*workspaces, late):
+        workspace.run("sh", "-c", "echo kept > /opt/layer")
+
+    assert _outcome([*workspaces, late], lambda one: one.change(shm="80MiB"), Phase.RUNNING)
+
+    until_at_rest(scene.house)
+    scene.check_that_all_broke()
+    for workspace in (*workspaces, late):
+        assert workspace.container().attrs["HostConfig"]["ShmSize"] == 80 * MIB and workspace.row().note is None
+        assert workspace.read_file("/opt/layer") == b"kept\n"
+    _outcome([*workspaces, late], Workspace.remove, Phase.REMOVED)
+    check_at_rest(scene.house)
+
+
+def test_change_is_taken_back_when_no_commit_is_ever_answered(scene: Scene) -> None:
+    scene.start_agent()
+    workspace = scene.launch_all(1)[0]
+    workspace.run("sh", "-c", "echo kept > /opt/layer")
+    before = workspace.row()
+    scene.proxy.lose_request(COMMIT[0], COMMIT[1].format(id=workspace.id), times=TRIES)
+
+    row = workspace.change(shm="80MiB").until(Phase.RUNNING)
+
+    until_at_rest(scene.house)
+    scene.check_that_all_broke()
+    assert row.note is not None and row.note["code"] == "commit_unanswered"
+    assert (row.container_id, row.shm_bytes, row.before_change) == (before.container_id, before.shm_bytes, None)
+    assert workspace.greets() and workspace.read_file("/opt/layer") == b"kept\n"
+    workspace.remove().until(Phase.REMOVED)
+    check_at_rest(scene.house)
 
 
 def test_request_that_arrives_late_does_not_undo_a_later_wish(scene: Scene) -> None:

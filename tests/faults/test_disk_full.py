@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from faults import standin
+from faults import agents, standin
 from faults.conftest import MakeHouse
 from faults.house import House, Person
-from faults.invariants import check_at_rest
+from faults.invariants import check_at_rest, until_at_rest
 from faults.own_engine import OwnEngine, own_engine
-from faults.ports import foreign_listener
 from faults.workspace import Workspace
 from webapp.domain.workspace import Phase
 from webapp.store.tables import Image
@@ -34,6 +33,10 @@ class Scene:
     engine: OwnEngine
     alice: Person
     image: Image
+
+    def start_agent(self, **named: str) -> None:
+        self.house.stop_agent()
+        self.house.start_agent(entry=agents.CRASHING, orders=str(self.house.folder), **named)
 
     def launch(self, name: str) -> Workspace:
         return self.house.launch(self.alice, self.image, name)
@@ -56,8 +59,9 @@ class Scene:
 def scene(make_house: MakeHouse) -> Iterator[Scene]:
     with own_engine("disk", disk_bytes=DISK_BYTES) as (engine, ground):
         house = make_house("disk", ground=ground)
-        house.start_agent()
-        yield Scene(house, engine, house.add_person("alice"), house.add_image(standin.WORKSPACE))
+        scene = Scene(house, engine, house.add_person("alice"), house.add_image(standin.WORKSPACE))
+        scene.start_agent()
+        yield scene
         house.close()
 
 
@@ -78,22 +82,39 @@ def test_launch_on_a_full_disk_fails_with_that_cause_and_works_with_room(scene: 
         workspace.remove().until(Phase.REMOVED)
 
 
-def test_move_on_a_full_disk_keeps_the_old_container(scene: Scene) -> None:
+def test_change_for_which_there_is_no_room_leaves_alone_what_runs(scene: Scene) -> None:
+    workspace = scene.launch("staying")
+    before = workspace.until(Phase.RUNNING)
+    started_at = workspace.container().attrs["State"]["StartedAt"]
+
+    row = workspace.change(shm="80MiB").until(Phase.RUNNING)
+
+    assert row.note is not None and row.note["code"] == "no_room_to_move"
+    assert (row.container_id, row.shm_bytes) == (before.container_id, before.shm_bytes)
+    assert workspace.container().attrs["State"]["StartedAt"] == started_at and workspace.greets()
+    workspace.remove().until(Phase.REMOVED)
+    check_at_rest(scene.house)
+
+
+def test_change_whose_commit_fills_the_disk_is_taken_back(scene: Scene) -> None:
+    """What looked like enough room was not: more was written meanwhile, by whomever."""
+    scene.start_agent(room_margin_bytes="-1e12")
     workspace = scene.launch("moving")
-    workspace.until(Phase.RUNNING)
-    workspace.run("sh", "-c", "dd if=/dev/urandom of=/opt/layer bs=1M count=8")
+    before = workspace.until(Phase.RUNNING)
+    workspace.run("sh", "-c", "dd if=/dev/urandom of=/opt/layer bs=1M count=24")
     layer = workspace.read_file("/opt/layer")
-    workspace.stop().until(Phase.STOPPED)
-    scene.fill()
 
-    with foreign_listener(workspace.ports()["ssh"]):
-        row = workspace.start().until(Phase.FAILED)
+    row = workspace.change(shm="80MiB").until(Phase.RUNNING)
 
-        assert row.reason is not None and row.reason["code"] == "disk_full"
-        assert [one.attrs["State"] for one in workspace.containers()] == ["exited"]
-        scene.make_room()
-        assert workspace.read_file("/opt/layer") == layer
-        workspace.start().until(Phase.RUNNING)
-    assert workspace.read_file("/opt/layer") == layer
+    assert row.note is not None and row.note["code"] == "change_undone"
+    assert (row.container_id, row.shm_bytes) == (before.container_id, before.shm_bytes)
+    assert workspace.read_file("/opt/layer") == layer and workspace.greets()
+    until_at_rest(scene.house)
+    assert scene.house.private_images() == scene.house.nameless_images() == []
+
+    workspace.run("sh", "-c", "dd if=/dev/urandom of=/opt/layer bs=1M count=4")
+    layer = workspace.read_file("/opt/layer")
+    moved = workspace.change(shm="80MiB").until(Phase.RUNNING)
+    assert moved.revision > before.revision and workspace.read_file("/opt/layer") == layer
     workspace.remove().until(Phase.REMOVED)
     check_at_rest(scene.house)

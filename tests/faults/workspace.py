@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import re
@@ -12,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import docker.errors
 from sqlalchemy import select
 
 from faults.waiting import until
@@ -137,6 +139,13 @@ class Workspace:
             content = archive.extractfile(archive.getmembers()[0])
             assert content is not None
             return content.read()
+
+    def has_file(self, path: str, container: str) -> bool:
+        """In that one of its containers, also when it is down."""
+        with contextlib.suppress(docker.errors.NotFound):
+            self.house.docker.api.get_archive(container, path)[0].close()   # type: ignore[attr-defined]
+            return True
+        return False
 
     # -- the ways in
 
