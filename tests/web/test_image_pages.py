@@ -283,7 +283,7 @@ def test_tag_that_moved_and_driver_that_is_too_old_are_said(carol: Browser, stor
 def test_used_image_is_not_deleted_and_says_who_uses_it(carol: Browser, store: Store, cast: Cast,
                                                         launch: Launch) -> None:
     launch()
-    assert "alice: 1 workspace" in said(carol.get(f"/images/{cast.image}/delete").text)
+    assert "alice (1 workspace" in said(carol.get(f"/images/{cast.image}/delete").text)
     answer = carol.post(f"/images/{cast.image}/delete")
     assert answer.status_code == 409 and "is in use by 1 workspaces" in answer.text
     assert image(store, cast.image).deleted_at is None

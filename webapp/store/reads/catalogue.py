@@ -75,7 +75,8 @@ def catalogue(session: Session, member_id: str, *, everything: bool) -> tuple[Im
     """
     wanted = _with_names(member_id).where(Image.deleted_at.is_(None))
     if not everything:
-        wanted = wanted.where(visible_to(member_id), or_(Image.withdrawn_at.is_(None), Image.owner_id == member_id))
+        ready = and_(Image.withdrawn_at.is_(None), Image.reference.is_not(None))
+        wanted = wanted.where(visible_to(member_id), or_(ready, Image.owner_id == member_id))
     rows = session.execute(wanted.order_by(
         Image.withdrawn_at.is_not(None), Image.saved_from.is_not(None), Image.position, Image.title)).all()
     return _entries(session, rows)

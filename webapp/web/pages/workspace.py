@@ -137,6 +137,7 @@ def _back(workspace_id: str) -> Response:
 
 def _facts(page: WorkspacePage) -> dict[str, Any]:
     card, status, log = page.card, Status.of(page.card), _log(page)
+    is_due = card.observed_generation < card.generation and card.host_unreachable_since is None
     return {
         "page": page, "card": card, "status": status, "log": log, "way": _way(page), "now": now(),
         "tiles": gpus.tiles(page.cards, card.owner_id, silent=card.host_unreachable_since is not None),
@@ -144,7 +145,7 @@ def _facts(page: WorkspacePage) -> dict[str, Any]:
         "is_mine": card.owner_id == member().id, "home": f"/home/{card.owner_username}",
         "steps": steps(card.progress, now()) if status.shows_steps or status.is_up else [],
         "seconds_to_ready": seconds_to_ready(card.progress) if status.is_up else None,
-        "every": 1 if status.is_busy or log.is_coming or (page.save and page.save.is_open) else 5,
+        "every": 1 if status.is_busy or is_due or log.is_coming or (page.save and page.save.is_open) else 5,
         "can_save": card.owner_id == member().id and card.phase in CAN_BE_SAVED and status.can_remove,
         "save": page.save if page.save and _is_worth_saying(page.save) else None,
     }
