@@ -57,6 +57,18 @@ class EngineContract(EndingsContract, ImagesContract, ChangesContract):
         assert by_id is not None and by_name is not None
         assert by_id.container == by_name.container
 
+    def test_inspect_tells_what_it_was_made_with(self, lab: Lab, spec: Spec) -> None:
+        asked = spec()
+        lab.engine.create(asked)
+
+        making = detail_of(lab, asked.name).making
+
+        assert making is not None and (making.image, making.uid) == (asked.image, asked.uid)
+        assert dict(asked.environment).items() <= dict(making.environment).items()
+        assert [(mount.volume, mount.target, mount.read_only) for mount in making.mounts] == [
+            (mount.volume, mount.target, mount.read_only) for mount in asked.mounts]
+        assert (making.shm_bytes, making.pids) == (asked.limits.shm_bytes, asked.limits.pids)
+
     def test_removal_by_hand_shows_at_once(self, lab: Lab, spec: Spec) -> None:
         lab.engine.start(lab.engine.create(spec()))
 

@@ -8,6 +8,7 @@ from webapp.domain.container import (
     LABEL_GPUS,
     LABEL_INSTANCE,
     LABEL_LIMITS,
+    LABEL_ORIGIN,
     LABEL_PORTS,
     LABEL_PRIVATE_IMAGE,
     LABEL_REVISION,
@@ -22,7 +23,7 @@ from webapp.domain.container import (
     VolumeMount,
 )
 from webapp.domain.passwd import group_for, passwd_for
-from webapp.domain.plan import Wanted, container_name
+from webapp.domain.plan import container_name
 from webapp.domain.workspace import CONTAINER_PORTS, Person
 from webapp.store.reads.agent import MountWanted, SecretsInFull, WorkspaceInFull
 
@@ -61,7 +62,7 @@ def container_spec(
         gid=person.uid,
         group_ids=tuple(team.gid for team in person.teams),
         environment=_environment(workspace),
-        labels=_labels(wanted, revision),
+        labels=_labels(workspace, revision),
         mounts=_mounts(workspace),
         ports=tuple(
             PublishedPort(CONTAINER_PORTS[service], bind_address, port)
@@ -115,7 +116,8 @@ def _environment(workspace: WorkspaceInFull) -> dict[str, str]:
     }
 
 
-def _labels(wanted: Wanted, revision: int) -> dict[str, str]:
+def _labels(workspace: WorkspaceInFull, revision: int) -> dict[str, str]:
+    wanted = workspace.wanted
     return {
         LABEL_INSTANCE: wanted.instance,
         LABEL_WORKSPACE: wanted.workspace_id,
@@ -124,6 +126,7 @@ def _labels(wanted: Wanted, revision: int) -> dict[str, str]:
         LABEL_GPUS: wanted.gpu_label,
         LABEL_SHAPE: wanted.shape,
         LABEL_LIMITS: wanted.limits,
+        LABEL_ORIGIN: workspace.image_reference,
         LABEL_PRIVATE_IMAGE: "",
     }
 

@@ -16,6 +16,7 @@ LABEL_PORTS = "berth.ports"     # "ssh=20001,jupyter=20002": the list of a stopp
 LABEL_GPUS = "berth.gpus"       # UUIDs with commas between, ascending: the list shows no cards at all
 LABEL_SHAPE = "berth.shape"     # domain.moving.shape: what else it must be made anew for
 LABEL_LIMITS = "berth.limits"   # domain.moving.limits: those that it was made with
+LABEL_ORIGIN = "berth.origin"   # image of the catalogue, which a move hides behind a private one
 LABEL_PREFIX = "berth."
 LABEL_IGNORE = "berth.ignore"   # put on a container by hand: "gpus" = it uses no card, although it was given some
 IMAGE_LABEL_PREFIX = "berth.image."     # what kind of image it is (images/README.md): true of a commit as well
@@ -152,6 +153,18 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
+class Making:
+    """What a container was made with, read back: for a row that knows nothing of it (domain.hold)."""
+
+    image: str                              # reference or id, as it was asked for
+    uid: int | None                         # None = no number
+    environment: Mapping[str, str] = field(repr=False)
+    mounts: tuple[VolumeMount | FolderMount, ...]
+    shm_bytes: int
+    pids: int
+
+
+@dataclass(frozen=True, slots=True)
 class ContainerDetail:
     """What an inspect adds. Times are None where the engine says 0001-01-01."""
 
@@ -165,6 +178,7 @@ class ContainerDetail:
     gpus: tuple[str, ...] = ()                  # what it asks the engine for, ascending: UUIDs, "0", "all"
     cpu_millis: int = 0                         # as it is limited now; 0 = not
     memory_bytes: int = 0                       # the same
+    making: Making | None = None
     raw: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 

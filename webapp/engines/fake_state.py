@@ -16,6 +16,7 @@ from webapp.domain.container import (
     EngineEvent,
     File,
     ImageFacts,
+    Making,
     PullProgress,
     Room,
     VolumeMount,
@@ -66,6 +67,8 @@ class FakeContainer:
             gpus=self.spec.gpus.uuids,
             cpu_millis=self.spec.limits.cpu_millis,
             memory_bytes=self.spec.limits.memory_bytes,
+            making=Making(self.spec.image, self.spec.uid, dict(self.spec.environment), self.spec.mounts,
+                          self.spec.limits.shm_bytes, self.spec.limits.pids),
         )
 
 

@@ -12,8 +12,11 @@ from webapp.domain.container import (
     ContainerDetail,
     ContainerState,
     EngineEvent,
+    FolderMount,
     ImageFacts,
+    Making,
     PublishedPort,
+    VolumeMount,
 )
 from webapp.engines.docker.gpus import asked_for
 
@@ -66,8 +69,28 @@ def inspected_container(found: Mapping[str, Any]) -> ContainerDetail:
         gpus=asked_for(found),
         cpu_millis=(host.get("NanoCpus") or 0) // 1_000_000,
         memory_bytes=host.get("Memory") or 0,
+        making=_making(found),
         raw=found,
     )
+
+
+def _making(found: Mapping[str, Any]) -> Making:
+    """The way back of body.py."""
+    config, host = found.get("Config") or {}, found.get("HostConfig") or {}
+    uid = (config.get("User") or "").partition(":")[0]
+    return Making(
+        image=config.get("Image") or "",
+        uid=int(uid) if uid.isascii() and uid.isdigit() else None,
+        environment=dict(entry.partition("=")[::2] for entry in config.get("Env") or ()),
+        mounts=tuple(_mount(mount) for mount in host.get("Mounts") or ()),
+        shm_bytes=host.get("ShmSize") or 0,
+        pids=host.get("PidsLimit") or 0,
+    )
+
+
+def _mount(asked: Mapping[str, Any]) -> VolumeMount | FolderMount:
+    kind = VolumeMount if asked.get("Type") == "volume" else FolderMount
+    return kind(asked.get("Source") or "", asked.get("Target") or "", bool(asked.get("ReadOnly")))
 
 
 def published_ports(bindings: Mapping[str, Any]) -> tuple[PublishedPort, ...]:
