@@ -213,7 +213,7 @@ class RegistryRefused(EngineError):
 
 
 class PullFailed(EngineError):
-    """A pull was broken off on the way, by the network or the registry: the next one goes on where it was."""
+    """A pull was broken off on the way, by the network or the registry."""
 
     code, status, retry = "pull_failed", 502, True
     title = N_("The image %(image)s could not be pulled to %(host)s: %(detail)s")

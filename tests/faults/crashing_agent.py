@@ -38,8 +38,8 @@ from webapp.gpus.query import LIST
 from webapp.settings import load_settings
 from webapp.store.session import Store
 
-CHANGES = frozenset({"ensure_image", "create", "put", "start", "stop", "update", "commit", "remove", "remove_volume",
-                     "remove_image"})
+CHANGES = frozenset({"ensure_image", "build", "create", "put", "start", "stop", "update", "commit", "remove",
+                     "remove_volume", "remove_image"})
 KILLED = 137
 SHORTENED = (
     ("BERTH_TEST_CHANGE_SECONDS", docker_adapter, "CHANGE_SECONDS"),

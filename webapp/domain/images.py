@@ -80,8 +80,7 @@ WORDINGS: dict[str, Wording] = {
     ),
     "pull_failed": Wording(
         N_("The image %(image)s could not be pulled to %(host)s: %(detail)s"),
-        N_("Try again: what has come whole is kept. If it stays, an administrator has to look at the way to the "
-           "registry."),
+        N_("Try again. If it stays, an administrator has to look at the way to the registry."),
     ),
     "image_gone": Wording(
         N_("The image %(image)s was made on %(host)s, is in no registry, and is not there any more."),
