@@ -10,13 +10,15 @@ from webapp.cli.failure import NoSuch
 from webapp.cli.house import ACTOR, now, open_house
 from webapp.cli.output import json_option, show
 from webapp.cli.steps import Steps
+from webapp.cli.waiting import wait_for
+from webapp.domain.sizes import show_size
 from webapp.services import images
 from webapp.store.reads import house as reads
 
 
 @click.group(name="image")
 def command() -> None:
-    """Images to launch from: add, list, prepare, withdraw."""
+    """Images to launch from: add, list, prepare, pull, withdraw, delete."""
 
 
 @command.command(name="list")
@@ -32,8 +34,12 @@ def list_(as_json: bool) -> None:
         "reference": row.reference,
         "cuda": row.cuda_version,
         "jupyter": row.has_jupyter,
+        "for": row.team_name or row.owner_name or "everybody",
         "state": _state(row),
         "workspaces": row.workspaces,
+        "hosts": tuple(host.host_name for host in row.hosts),
+        "size": show_size(row.size_bytes) if row.size_bytes else None,
+        "digest": row.digest,
     } for row in rows], as_json=as_json)
 
 
@@ -67,6 +73,35 @@ def prepare(base: str | None, ssh_only: bool) -> None:
                                           registries=workspace_image.registries_of(house.settings))
         workspace_image.register(house.store, made, ACTOR, now=now())
     print(made.reference)
+
+
+@command.command()
+@click.argument("image")
+def pull(image: str) -> None:
+    """Have the agent pull IMAGE (its id, base or reference) from its registry, by the digest on record. Ctrl-C ends it.
+    """
+    with open_house() as house:
+        with house.store.write() as session:
+            row = _find(session, image)
+            operation = images.pull(session, ACTOR, row.id, now=now())
+        result = wait_for(house, operation.id, f"pulling {row.title}")
+    print(result.get("digest") or row.title)
+    if result.get("moved_to"):
+        print(f"The registry has another image under that tag now, {result['moved_to']}. The one on record is used; "
+              "to take the new one, delete this entry and add it again.")
+
+
+@command.command()
+@click.argument("image")
+def delete(image: str) -> None:
+    """Take IMAGE (its id, base or reference) off the hosts and out of the catalogue, if no workspace is of it."""
+    with open_house() as house:
+        with house.store.write() as session:
+            row = _find(session, image)
+            operation = images.delete(session, ACTOR, row.id, now=now())
+        if operation is not None:
+            wait_for(house, operation.id, f"deleting {row.title}")
+    print(f"{row.title} is deleted")
 
 
 @command.command()

@@ -23,7 +23,7 @@ COMMANDS = {
     "user": "Members: add, list, password, invite.",
     "team": "Teams: add, list, join, leave.",
     "volume": "Team volumes: add, list, remove.",
-    "image": "Images to launch from: add, list, prepare, withdraw.",
+    "image": "Images to launch from: add, list, prepare, pull, withdraw, delete.",
     "gpu": "GPUs of the hosts: list.",
     "simulate": "Simulated GPUs for demos and tests: init, show, load, fault, heal.",
 }

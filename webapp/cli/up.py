@@ -16,12 +16,14 @@ from webapp.cli import children, lock, web_account, workspace_image
 from webapp.cli.failure import AddressTaken
 from webapp.cli.house import ACTOR, now
 from webapp.cli.steps import Steps
+from webapp.engines import recipe
 from webapp.engines.recipe import NoRecipe
 from webapp.services import hosts, images
 from webapp.settings import Settings, check_registry_auth, load_secret_key, load_settings
 from webapp.simulation import state as simulation
 from webapp.simulation.install import state_file_in
 from webapp.store.migrate import upgrade
+from webapp.store.reads import house as reads
 from webapp.store.session import Store
 
 Furnish = Callable[[Store], None]
@@ -78,6 +80,9 @@ def _check_simulation(settings: Settings) -> None:
 def _prepare_image(store: Store, settings: Settings, steps: Steps) -> None:
     """Without an image there is still a dashboard, where the reason stays visible: so this stops nothing."""
     try:
+        with store.read() as session:
+            if reads.deleted_bases(session) & {recipe.default_base(), recipe.LOCAL_BASE}:
+                return      # somebody did not want it
         with steps.step("workspace image") as say:
             prepared = workspace_image.ensure(settings.engine_url, None, jupyter=True, progress=say,
                                               registries=workspace_image.registries_of(settings))

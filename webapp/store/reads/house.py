@@ -160,6 +160,12 @@ def images(session: Session) -> tuple[ImageRow, ...]:
     )
 
 
+def deleted_bases(session: Session) -> set[str]:
+    """Of entries that an administrator has deleted: nothing brings them back by itself."""
+    gone = select(Image.base).where(Image.deleted_at.is_not(None), Image.base.is_not(None))
+    return set(filter(None, session.scalars(gone)))
+
+
 def volumes(session: Session) -> tuple[VolumeRow, ...]:
     """By name. One statement."""
     mounted = (
