@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from contract_lab import UID, Lab, Spec, detail_of, running
 
-from webapp.domain.container import LABEL_PRIVATE_IMAGE, File
+from webapp.domain.container import LABEL_PRIVATE_IMAGE, File, PrivateImage
+from webapp.domain.plan import private_image, private_repository
 from webapp.domain.workspace import Limits
 from webapp.errors import EngineRejected
 
@@ -87,24 +88,31 @@ class ChangesContract:
         assert datetime.now(UTC) - made < timedelta(minutes=1)
 
     def test_private_images_are_found_by_name_and_without(self, lab: Lab, spec: Spec) -> None:
-        repository = lab.committed.rpartition(":")[0]
+        repository = private_repository(lab.instance, "abc")
         id_ = lab.engine.create(spec())
-        first = lab.engine.commit(id_, lab.committed, private=True)
-        assert lab.engine.private_images(repository) == [lab.committed]
-        second = lab.engine.commit(id_, lab.committed, private=True)
-        assert set(lab.engine.private_images(repository)) == {lab.committed, first.id}
-        assert lab.engine.private_images(f"{repository}-other") == []
-        for reference in lab.engine.private_images(repository):
-            lab.engine.remove_image(reference)
-        assert lab.engine.private_images(repository) == []
+        lab.engine.put(id_, [File("/home/installed", 0o644, UID, UID, b"x")])
+        first = lab.engine.commit(id_, f"{repository}:r2", private=True)
+        assert lab.engine.private_images() == [PrivateImage(repository, f"{repository}:r2", first.id)]
+        second = lab.engine.commit(id_, f"{repository}:r2", private=True)
+        assert {image.id: image for image in lab.engine.private_images()} == {
+            first.id: PrivateImage(repository, first.id, first.id),
+            second.id: PrivateImage(repository, f"{repository}:r2", second.id)}
+        assert lab.engine.names_in(repository) == [f"{repository}:r2"]
+        assert lab.other_engine.private_images() == lab.engine.names_in(f"{repository}-other") == []
+        for image in lab.engine.private_images():
+            lab.engine.remove_image(image.reference)
+        assert lab.engine.private_images() == []
         assert lab.engine.image(first.id) is lab.engine.image(second.id) is None
 
     def test_image_of_a_private_one_is_none_itself(self, lab: Lab, spec: Spec) -> None:
         """What somebody saves of a workspace that has moved is theirs."""
-        repository = lab.committed.rpartition(":")[0]
-        lab.engine.commit(lab.engine.create(spec()), lab.committed, private=True)
+        private = private_image(lab.instance, "abc", 2)
+        lab.engine.commit(lab.engine.create(spec()), private, private=True)
         labels = {**spec().labels, LABEL_PRIVATE_IMAGE: ""}
-        moved = lab.engine.create(spec("2", image=lab.committed, labels=labels))
-        saved = lab.engine.commit(moved, f"{repository}-saved:1")
+        moved = lab.engine.create(spec("2", image=private, labels=labels))
+        saved = lab.engine.commit(moved, lab.committed)
         assert not saved.labels.get(LABEL_PRIVATE_IMAGE)
-        lab.engine.remove_image(f"{repository}-saved:1")
+        assert [image.reference for image in lab.engine.private_images()] == [private]
+        lab.engine.remove(moved)
+        lab.engine.remove_image(lab.committed)
+        lab.engine.remove_image(private)

@@ -50,7 +50,8 @@ def _is_of(before: Mapping[str, Any], container: Container, desk: Desk) -> bool:
 
 
 def _take_back(desk: Desk, reason: Reason, whole: Container) -> None:
-    changes: dict[str, Any] = {"note": _note(reason).as_json(), "reason": None, "next_try_at": None, "failures": 0}
+    changes: dict[str, Any] = {"note": _note(reason).as_json(), "reason": None, "next_try_at": None, "failures": 0,
+                               "private_image": moving.private_image_of(desk, whole)}
     if whole.is_down:
         changes |= {"phase": Phase.STARTING, "progress": desk.fresh_progress()}
     with desk.context.store.write() as session:

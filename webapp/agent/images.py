@@ -46,7 +46,7 @@ def _own_names(job: Job) -> list[str]:
     names = [job.image.reference] if job.image.reference else []
     if job.image.dockerfile:
         repository = base_reference(job.context.instance, job.image.id, "").rpartition(":")[0]
-        bases = job.engine.private_images(repository)
+        bases = job.engine.names_in(repository)
         names += [name for name in bases if name.startswith(f"{repository}:{job.image.id}-")]
     return names
 

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 
 import structlog
 
+from webapp.agent import gpu_check, policy
 from webapp.agent.desk import Desk, Failed
 from webapp.domain import moving, progress
 from webapp.domain.container import Container
-from webapp.domain.plan import Commit, Seen, Update, Weigh, private_image
+from webapp.domain.plan import Commit, Seen, Update, Weigh, private_image, private_repository
 from webapp.domain.reasons import Reason
 from webapp.domain.workspace import Phase, StepName
 from webapp.errors import EngineRejected, EngineUnreachable
@@ -20,7 +21,11 @@ UNANSWERED = "commit_unanswered"
 
 
 def weigh(desk: Desk, seen: Seen, step: Weigh) -> Seen:
-    """Before anything is stopped or written: is there room? Raises Failed."""
+    """Before anything is stopped or written: may it be made anew, and is there room? Raises Failed."""
+    desk.reload()
+    if reason := policy.refuse_workspace(desk.workspace, desk.context):
+        raise Failed(reason, retry=policy.may_be_mended(reason))
+    gpu_check.refuse_start(desk)
     layer = desk.engine.layer(step.name)
     if refusal := moving.refusal(layer, desk.engine.room(), desk.context.host_name):
         raise Failed(refusal)
@@ -92,15 +97,31 @@ def _is_kept(desk: Desk, step: Commit) -> bool:
             and image.created_at > detail.finished_at)
 
 
-def sweep_images(desk: Desk, containers: Sequence[Container]) -> None:
-    """Private images that none of these containers was made from; and the last one, where it has no container."""
+def sweep_images(desk: Desk, containers: Sequence[Container], *, keep: str | None = None) -> None:
+    """Private images that none of these containers was made from, but for one."""
     wanted = desk.wanted
-    repository = private_image(wanted.instance, wanted.workspace_id, 0).rpartition(":")[0]
-    for reference in desk.engine.private_images(repository):
-        image = desk.engine.image(reference)
-        if image is None or image.id in {one.image_id for one in containers}:
+    used = {keep, *(one.image_id for one in containers)}    # of one that was made a moment ago the reference
+    for image in desk.engine.private_images():
+        if image.repository != private_repository(wanted.instance, wanted.workspace_id):
+            continue
+        if used & {image.id, image.reference}:
             continue
         try:
-            desk.engine.remove_image(reference)
+            desk.engine.remove_image(image.reference)
+            log.info("workspace.image_swept", workspace=wanted.workspace_id, image=image.reference)
         except EngineRejected as error:     # something that is none of Berth's was made from it
-            log.warning("workspace.image_not_swept", workspace=wanted.workspace_id, image=reference, detail=str(error))
+            log.warning("workspace.image_not_swept", workspace=wanted.workspace_id, image=image.reference,
+                        detail=str(error))
+
+
+def private_image_of(desk: Desk, container: Container) -> str | None:
+    """The private image that it was made from: the recorded one, unless that is of a newer one that was given up."""
+    wanted = desk.wanted
+    if wanted.private_image in (None, container.image_id):
+        return wanted.private_image
+    own = private_image(wanted.instance, wanted.workspace_id, container.revision or 0)
+    for reference in (wanted.private_image, own):
+        image = desk.engine.image(reference) if reference else None
+        if image is not None and image.id == container.image_id:
+            return reference
+    return None

@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from webapp.agent import fencing, health, images, operations, torch_check, worker
+from webapp.agent import fencing, health, images, operations, sweeping, torch_check, worker
 from webapp.agent.context import HostContext
 from webapp.agent.crew import Crew
 from webapp.agent.sightings import Sighting
@@ -66,6 +66,7 @@ class HostLoop:
         self._health_due = 0.0
         self._describe_due = 0.0
         self._seen_due = 0.0
+        self._sweep_due = 0.0
         self._restless_until = 0.0
         self._engine_was_away = False
         self._oom_events: queue.SimpleQueue[tuple[str, datetime]] = queue.SimpleQueue()
@@ -143,6 +144,7 @@ class HostLoop:
             next_pass = min(next_pass, due or next_pass)
         self._look_after(rows, listed)
         self._try_cards(rows)
+        self._sweep_when_due(rows, listed)
         return max(0.02, (next_pass - context.now()).total_seconds())
 
     def _reconcile(self, wanted: Wanted, listed: tuple[Container, ...]) -> datetime | None:
@@ -180,6 +182,14 @@ class HostLoop:
             unchecked = reads.to_be_checked(session, self.context.host_id, self.context.epoch)
         for workspace_id in unchecked:
             self._second_hands.submit(f"torch {workspace_id}", torch_check.try_cards, self.context, workspace_id)
+
+    def _sweep_when_due(self, rows: Sequence[Wanted], listed: tuple[Container, ...]) -> None:
+        """Never beside the workspace's own worker: the crew lets one be at work on it at a time."""
+        if self.context.monotonic() < self._sweep_due:
+            return
+        self._sweep_due = self.context.monotonic() + sweeping.EVERY_SECONDS
+        for workspace_id in sweeping.left_over(self.context, rows, listed):
+            self._hands.submit(workspace_id, sweeping.sweep, self.context, workspace_id)
 
     def _note_ooms(self, running: Sequence[Wanted], listed: tuple[Container, ...]) -> None:
         while not self._oom_events.empty():

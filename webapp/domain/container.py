@@ -240,6 +240,15 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True)
+class PrivateImage:
+    """What was in a workspace's container when that was made anew."""
+
+    repository: str             # domain.plan.private_repository
+    reference: str              # its name; or its id, when another image has got the name
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Room:
     """On the disk where the engine keeps images and containers."""
 

@@ -200,9 +200,13 @@ def container_name(instance: str, workspace_id: str, revision: int) -> str:
     return f"berth-{instance}-w-{workspace_id}-r{revision}"
 
 
+def private_repository(instance: str, workspace_id: str) -> str:
+    return f"berth-{instance}/w-{workspace_id}"
+
+
 def private_image(instance: str, workspace_id: str, revision: int) -> str:
     """Name of the image that the container of `revision` was made from, after a move."""
-    return f"berth-{instance}/w-{workspace_id}:r{revision}"
+    return f"{private_repository(instance, workspace_id)}:r{revision}"
 
 
 def own_containers(wanted: Wanted, listed: tuple[Container, ...]) -> tuple[Container, ...]:

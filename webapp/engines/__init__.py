@@ -21,6 +21,7 @@ from webapp.domain.container import (
     GpuUser,
     ImageFacts,
     Layer,
+    PrivateImage,
     PullProgress,
     Room,
 )
@@ -162,8 +163,11 @@ class Engine(Protocol):
         A `private` one says in a label of which repository it is (`private_images`); another one never does.
         """
 
-    def private_images(self, repository: str) -> Sequence[str]:
-        """References of all images of a repository, and ids of nameless ones that a private commit left."""
+    def names_in(self, repository: str) -> Sequence[str]:
+        """Of all images in a repository, with their tags."""
+
+    def private_images(self) -> Sequence[PrivateImage]:
+        """All of this instance, by name; and nameless ones that a private commit has left."""
 
     def remove(self, name: str) -> None:
         """Remove a stopped or created container. Absent = success. Volumes stay."""

@@ -23,12 +23,14 @@ from webapp.domain.container import (
     GpuUser,
     ImageFacts,
     Layer,
+    PrivateImage,
     Room,
     VolumeMount,
     is_foreign_gpu_user,
     is_made_for,
     marks_a_container,
 )
+from webapp.domain.plan import private_repository
 from webapp.domain.workspace import Limits
 from webapp.engines import Capabilities, ExecResult, network_name
 from webapp.engines.docker.body import container_body
@@ -253,10 +255,16 @@ class FakeEngine(FakeImages):
             self.machine.tag(reference, FakeImage(facts, files, (base.layers if base else 0) + 1))
             return facts
 
-    def private_images(self, repository: str) -> Sequence[str]:
-        with self._call("private_images", repository):
-            return [key for key, image in self.machine.images.items() if key.startswith(f"{repository}:")
-                    or (key == image.facts.id and image.facts.labels.get(LABEL_PRIVATE_IMAGE) == repository)]
+    def names_in(self, repository: str) -> Sequence[str]:
+        with self._call("names_in", repository):
+            return sorted(key for key in self.machine.images if key.startswith(f"{repository}:"))
+
+    def private_images(self) -> Sequence[PrivateImage]:
+        with self._call("private_images"):
+            prefix = private_repository(self.instance, "")
+            found = [(key, image.facts) for key, image in self.machine.images.items()]
+            rows = [PrivateImage(_repository(key, facts), key, facts.id) for key, facts in found]
+            return [row for row in rows if row.repository.startswith(prefix)]
 
     def remove(self, name: str) -> None:
         with self._call("remove", name):
@@ -332,3 +340,8 @@ class FakeEngine(FakeImages):
 
     def _rejected(self, detail: str) -> EngineRejected:
         return EngineRejected(host=self._host, detail=detail)
+
+
+def _repository(key: str, facts: ImageFacts) -> str:
+    """Of one without a name what its label says."""
+    return facts.labels.get(LABEL_PRIVATE_IMAGE, "") if key == facts.id else key.rpartition(":")[0]

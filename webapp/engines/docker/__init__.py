@@ -21,6 +21,7 @@ from webapp.domain.container import (
     GpuUser,
     ImageFacts,
     Layer,
+    PrivateImage,
     Room,
     is_foreign_gpu_user,
     is_made_for,
@@ -257,9 +258,13 @@ class DockerEngine:
             api.commit(name, repository=repository, tag=tag, pause=True, changes=changes)
         return self._images.present(reference)
 
-    def private_images(self, repository: str) -> Sequence[str]:
+    def names_in(self, repository: str) -> Sequence[str]:
         with self._connection.api() as api:
-            return changing.private_images(api, repository)
+            return changing.names_in(api, repository)
+
+    def private_images(self) -> Sequence[PrivateImage]:
+        with self._connection.api() as api:
+            return changing.private_images(api, self.instance)
 
     # -- into and out of a container
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from webapp.domain.container import LABEL_PRIVATE_IMAGE, Layer, Room
+from webapp.domain.container import LABEL_PRIVATE_IMAGE, Layer, PrivateImage, Room
+from webapp.domain.plan import private_repository
 from webapp.domain.workspace import Limits
 from webapp.engines.docker.connection import Client
 
@@ -69,9 +70,16 @@ def room_of(folder: Path, containers: Sequence[str]) -> Room | None:
     return Room(there.f_bfree * there.f_frsize, there.f_blocks * there.f_frsize)
 
 
-def private_images(api: Client, repository: str) -> list[str]:
+def names_in(api: Client, repository: str) -> list[str]:
+    tags = (tag for row in api.images(name=repository) for tag in row.get("RepoTags") or ())
+    return sorted(tag for tag in tags if tag.startswith(f"{repository}:"))
+
+
+def private_images(api: Client, instance: str) -> list[PrivateImage]:
     """Nameless ones with images on top of them are no longer shown, and go with those."""
-    named = [tag for row in api.images(name=repository) for tag in row.get("RepoTags") or ()]
-    marked = {"label": f"{LABEL_PRIVATE_IMAGE}={repository}", "dangling": True}
-    nameless = [row["Id"] for row in api.images(filters=marked)]
-    return [*sorted(tag for tag in named if tag.startswith(f"{repository}:")), *nameless]
+    prefix = private_repository(instance, "")
+    tags = [(tag, row["Id"]) for row in api.images(name=f"{prefix}*") for tag in row.get("RepoTags") or ()]
+    named = [PrivateImage(tag.rpartition(":")[0], tag, id_) for tag, id_ in tags if tag.startswith(prefix)]
+    rows = api.images(filters={"label": LABEL_PRIVATE_IMAGE, "dangling": True})
+    marked = [((row.get("Labels") or {}).get(LABEL_PRIVATE_IMAGE, ""), row["Id"]) for row in rows]
+    return [*named, *(PrivateImage(of, id_, id_) for of, id_ in marked if of.startswith(prefix))]
