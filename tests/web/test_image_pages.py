@@ -35,6 +35,11 @@ def newest(store: Store, kind: OperationKind) -> Operation:
             Operation.created_at.desc(), Operation.id)).all()[0]
 
 
+def waiting(store: Store) -> list[Operation]:
+    with store.read() as db:
+        return list(db.scalars(select(Operation).where(Operation.state == "waiting")))
+
+
 def at_work(store: Store, operation_id: str, **columns: Any) -> None:
     """As the agent writes it."""
     with store.write() as db:
@@ -353,6 +358,10 @@ def test_saving_is_cancelled(alice: Browser, bob: Browser, store: Store, launch:
     assert bob.post(f"/workspaces/{workspace_id}/save/{operation.id}/cancel").status_code == 404
     assert alice.post(f"/workspaces/{workspace_id}/save/{operation.id}/cancel").status_code == 303
     assert "was cancelled" in alice.get(f"/workspaces/{workspace_id}").text
+    alice.post(f"/workspaces/{workspace_id}/save", {"title": "Nor this"})
+    again = next(each for each in waiting(store) if each.id != operation.id)
+    answer = alice.post(f"/images/{again.image_id}/cancel/{again.id}")
+    assert answer.headers["Location"] == "/images"      # its own page went with it
     assert "Never mind" not in alice.get("/images").text
 
 

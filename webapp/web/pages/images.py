@@ -82,11 +82,14 @@ def pull(image_id: str) -> tuple[str, int] | Response:
 
 
 @blueprint.post("/images/<image_id>/cancel/<operation_id>")
-def cancel(image_id: str, operation_id: str) -> tuple[str, int] | Response:
-    def ask(db: Session) -> None:
+def cancel(image_id: str, operation_id: str) -> Response:
+    """What was to be saved from a workspace has no page any more when nothing came of it."""
+    with writing() as db:
         if not operations.cancel(db, actor(), operation_id, now=now()):
             flash(gettext("It had ended already."), "info")
-    return _do(image_id, ask)
+    with reading() as db:
+        page = reads.image_page(db, image_id, member().id, everything=member().is_admin)
+    return redirect(url_for("images.image", image_id=image_id) if page else url_for("images.images"), code=303)
 
 
 @blueprint.post("/images/<image_id>/withdraw")
