@@ -10,7 +10,7 @@ from sqlalchemy import event
 from webapp.domain.operation import OperationKind
 from webapp.domain.workspace import Phase
 from webapp.services import images, keys, operations, people, volumes, workspaces
-from webapp.store.reads import house
+from webapp.store.reads import catalogue, changes, house
 from webapp.store.reads import launch as launching
 from webapp.store.reads import people as persons
 from webapp.store.reads import workspaces as reads
@@ -67,8 +67,11 @@ def test_statements_do_not_grow_with_rows(crowd, read, statements, alice, launch
     first = launch(alice, "first")
     models = [
         (3, lambda: read(reads.list_cards, alice.member_id)), (3, lambda: read(reads.list_cards, None)),
-        (6, lambda: read(reads.page, first.id)), (6, lambda: read(launching.options, alice.member_id)),
-        (2, lambda: read(launching.hosts)), (2, lambda: read(house.hosts)), (2, lambda: read(house.images)),
+        (7, lambda: read(reads.page, first.id)), (6, lambda: read(launching.options, alice.member_id)),
+        (2, lambda: read(launching.hosts)), (3, lambda: read(house.hosts)), (2, lambda: read(house.images)),
+        (3, lambda: read(catalogue.catalogue, alice.member_id, everything=False)),
+        (4, lambda: read(catalogue.image_page, first.image_id, alice.member_id, everything=False)),
+        (4, lambda: read(changes.change_page, first.id)), (1, lambda: read(persons.teams_of, alice.member_id)),
         (1, lambda: read(house.volumes)),
         (1, lambda: read(house.checklist)), (1, lambda: read(house.sign_of_life)),
         (1, lambda: read(persons.signed_in, alice.member_id)), (1, lambda: read(persons.keys_of, alice.member_id)),
