@@ -74,9 +74,9 @@ class ChangesContract:
         with pytest.raises(EngineRejected):
             lab.engine.layer("berth-nothing-w-1")
 
-    def test_room_is_told(self, lab: Lab) -> None:
+    def test_room_is_told_where_it_is_known(self, lab: Lab) -> None:
         room = lab.engine.room()
-        assert room is not None and 0 < room.free_bytes <= room.total_bytes
+        assert room is None or 0 < room.free_bytes <= room.total_bytes
 
     # -- private images
 

@@ -364,6 +364,13 @@ def test_a_network_that_somebody_else_made_is_refused(
 # -- changes while it lives
 
 
+def test_room_is_that_of_the_engines_own_folder(lab: DockerLab, spec: Spec) -> None:
+    id_ = lab.engine.create(spec())
+    folder = Path(lab.api.info()["DockerRootDir"])
+    is_here = (folder / "containers" / id_).exists()     # not of an engine with a root of its own
+    assert (lab.engine.room() is not None) == is_here
+
+
 def test_the_kernel_has_the_new_limits_and_no_swap(lab: DockerLab, spec: Spec) -> None:
     id_ = running(lab, spec())
     for memory in (256 * 2**20, 48 * 2**20):

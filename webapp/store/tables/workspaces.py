@@ -38,7 +38,7 @@ class Workspace(Base):
     gpu_count: Mapped[int] = mapped_column(default=0)               # cards that it is to have
     gpu_model: Mapped[str | None]                                   # which alone will do; None = any
     gpu_uuids: Mapped[list[str]] = mapped_column(default=list)      # those it has, or had last; held by GpuClaim alone
-    before_change: Mapped[dict[str, Any] | None]    # of a change while it ran: what to go back to if it cannot be made
+    before_change: Mapped[dict[str, Any] | None]    # of a change that is not carried out yet: services.before
     shape_unlabelled: Mapped[str | None]            # shm and mounts of containers made before these stood in a label
     desired: Mapped[str]                            # domain.workspace.Desired
     generation: Mapped[int]                         # counts intents
