@@ -366,8 +366,7 @@ def test_a_network_that_somebody_else_made_is_refused(
 
 def test_room_is_that_of_the_engines_own_folder(lab: DockerLab, spec: Spec) -> None:
     id_ = lab.engine.create(spec())
-    folder = Path(lab.api.info()["DockerRootDir"])
-    is_here = (folder / "containers" / id_).exists()     # not of an engine with a root of its own
+    is_here = Path(lab.api.info()["DockerRootDir"], "containers", id_).exists()     # not with a root of its own
     assert (lab.engine.room() is not None) == is_here
 
 
@@ -388,9 +387,7 @@ def test_shared_memory_is_in_use_and_the_cache_of_files_is_not(lab: DockerLab, s
 
     def used_after(path: str) -> int:
         lab.engine.exec(id_, ["dd", "if=/dev/zero", f"of={path}", "bs=1048576", "count=32"], deadline_seconds=30)
-        used = lab.engine.memory_used(id_)
-        assert used is not None
-        return used // 2**20
+        return (lab.engine.memory_used(id_) or 0) // 2**20
 
     assert used_after("/tmp/file") < 16
     assert used_after("/dev/shm/shared") >= 32
