@@ -135,7 +135,7 @@ def mirror(text: str) -> str:
     except InvalidInput:
         registry = None
     if registry is None or "://" in text:
-        raise ValueError("write host, port and path of a registry, without https://: mirror.example.org:5000/hub")
+        raise ValueError("write host, port and path of a registry, without https://: cache.example.org:5000/hub")
     return bare
 
 

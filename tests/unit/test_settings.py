@@ -73,9 +73,9 @@ BAD = [
     ("BERTH_VOLUME_ROOTS", "/usr/local/data"),
     ("BERTH_VOLUME_ROOTS", "/data:/proc/self"),
     ("BERTH_REGISTRY_AUTH", "docker/config.json"),
-    ("BERTH_REGISTRY_MIRROR", "https://mirror.example.org"),
+    ("BERTH_REGISTRY_MIRROR", "https://cache.example.org"),
     ("BERTH_REGISTRY_MIRROR", "mirror"),
-    ("BERTH_REGISTRY_MIRROR", "user:word@mirror.example.org"),
+    ("BERTH_REGISTRY_MIRROR", "user:word@cache.example.org"),
     ("BERTH_DEFAULT_CPUS", "two"),
     ("BERTH_DEFAULT_MEMORY", "8g"),
     ("BERTH_DEFAULT_MEMORY", "8"),
@@ -286,8 +286,8 @@ def test_state_folder_is_made_also_when_the_instance_is_given(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("mirror, kept", [
-    ("mirror.example.org", "mirror.example.org"), ("127.0.0.1:5000", "127.0.0.1:5000"),
-    ("mirror.example.org:5000/hub/", "mirror.example.org:5000/hub"), ("localhost", "localhost")])
+    ("cache.example.org", "cache.example.org"), ("127.0.0.1:5000", "127.0.0.1:5000"),
+    ("cache.example.org:5000/hub/", "cache.example.org:5000/hub"), ("localhost", "localhost")])
 def test_mirror_is_host_port_and_path(environ: dict[str, str], mirror: str, kept: str) -> None:
     assert load_settings({**environ, "BERTH_REGISTRY_MIRROR": mirror}).registry_mirror == kept
 

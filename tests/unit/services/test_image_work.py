@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from threading import Barrier
+from types import NoneType
 
 import pytest
 from sqlalchemy import select
@@ -24,6 +26,7 @@ from webapp.errors import (
     NotPrepared,
 )
 from webapp.services import images, operations, workspaces
+from webapp.services.orders import LaunchRequest
 from webapp.store.reads import launch as launching
 from webapp.store.tables import HostImage, Image, Operation
 
@@ -224,6 +227,25 @@ class TestDelete:
             do(images.delete, bob, teams.id)
         assert do(images.delete, alice, own.id).host_id == cast.host_id
         assert do(images.delete, carol, teams.id)
+
+    def test_launch_at_the_same_moment_wins_or_loses_whole(self, store, do, carol, alice, cast, house, now):
+        """Never a workspace of an image that is being deleted."""
+        request = LaunchRequest(name="run-1", image_id=cast.image_id)
+        together = Barrier(2)
+
+        def delete():
+            with store.write() as session:
+                together.wait(30)
+                return images.delete(session, carol, cast.image_id, now=now)
+
+        def launch():
+            together.wait(30)
+            with store.write() as session:
+                return workspaces.launch(session, alice, request, house=house, now=now)
+
+        with ThreadPoolExecutor(2) as pool:
+            outcomes = [each.exception() for each in [pool.submit(delete), pool.submit(launch)]]
+        assert [type(outcome) for outcome in outcomes] in ([NoneType, InvalidInput], [ImageInUse, NoneType])
 
     def test_entries_of_the_house_are_for_administrators(self, do, alice, cast):
         with pytest.raises(Forbidden):
