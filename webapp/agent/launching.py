@@ -263,8 +263,7 @@ def _glance(desk: Desk, seen: Seen, known: float) -> tuple[Seen, float]:
 def _was_ready_before(desk: Desk, container: Container) -> bool:
     """It was never down: its host fell silent and is back, or its CPU and memory changed. health.py looks after it."""
     wanted = desk.wanted
-    was_up = wanted.phase is Phase.RUNNING or (wanted.phase is Phase.UNKNOWN and wanted.is_observed)
-    return was_up and wanted.container_id == container.id
+    return wanted.phase in (Phase.RUNNING, Phase.UNKNOWN) and wanted.container_id == container.id
 
 
 def _record_running(desk: Desk, container: Container, steps: Any) -> None:

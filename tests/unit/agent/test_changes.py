@@ -108,6 +108,18 @@ class TestLive:
         assert the_container(stage).spec.limits.memory_bytes == 16 * GIB
         check_at_rest(stage)
 
+    def test_changed_while_its_host_was_silent_it_goes_on_too(self, stage: Stage) -> None:
+        workspace = used(stage)
+        stage.engine.down, stage.silent = True, {Service.SSH}
+        stage.live(5)
+        assert stage.row(workspace).phase == Phase.UNKNOWN
+        stage.change(workspace, memory="16GiB")
+        stage.live(5)
+        stage.engine.down = False
+        stage.live(10)
+        assert (stage.row(workspace).phase, the_container(stage).is_up) == (Phase.RUNNING, True)
+        assert the_container(stage).spec.limits.memory_bytes == 16 * GIB
+
     def test_container_that_crashes_later_keeps_them(self, stage: Stage) -> None:
         workspace = used(stage)
         stage.change(workspace, memory="16GiB")
