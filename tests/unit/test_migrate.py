@@ -12,7 +12,8 @@ from databases import Databases
 from sqlalchemy import inspect, text
 
 from webapp.store.migrate import MigrationBroken, MigrationBusy, upgrade
-from webapp.store.schema import DatabaseAhead, DatabaseBehind, check_current, current, is_current, migrations_folder
+from webapp.store.revisions import migrations_folder
+from webapp.store.schema import DatabaseAhead, DatabaseBehind, check_current, current, is_current
 from webapp.store.session import Store
 from webapp.store.tables import Base
 
@@ -51,14 +52,14 @@ def write(folder: Path, revision: str, parent: str | None, body: str) -> None:
 
 
 def rows(store: Store, table: str) -> int:
-    with store.read() as session:
-        return int(session.execute(text(f"SELECT count(*) FROM {table}")).scalar_one())
+    with store.engine.connect() as connection:
+        return int(connection.execute(text(f"SELECT count(*) FROM {table}")).scalar_one())
 
 
 def add_family(store: Store) -> None:
-    with store.write() as session:
-        session.execute(text("INSERT INTO parent VALUES (1)"))
-        session.execute(text("INSERT INTO child VALUES (1, 1)"))
+    with store.engine.begin() as connection:
+        connection.execute(text("INSERT INTO parent VALUES (1)"))
+        connection.execute(text("INSERT INTO child VALUES (1, 1)"))
 
 
 def test_migrations_make_the_tables_that_the_code_has(store: Store) -> None:
@@ -100,8 +101,8 @@ def test_upgrade_that_fails_half_way_leaves_nothing(store: Store, folder: Path) 
     with pytest.raises(OSError, match="disk full"):
         upgrade(store, folder)
     assert current(store) == "0001"
-    with store.read() as session:
-        assert [column["name"] for column in inspect(session.connection()).get_columns("parent")] == ["id"]
+    with store.engine.connect() as connection:
+        assert [column["name"] for column in inspect(connection).get_columns("parent")] == ["id"]
 
 
 @pytest.mark.sqlite
@@ -128,8 +129,8 @@ def test_upgrade_that_orphans_rows_is_undone(store: Store, folder: Path) -> None
 @pytest.mark.sqlite
 def test_foreign_keys_hold_again_after_an_upgrade(store: Store, folder: Path) -> None:
     upgrade(store, folder)
-    with store.read() as session:
-        assert session.execute(text("PRAGMA foreign_keys")).scalar() == 1
+    with store.engine.connect() as connection:
+        assert connection.execute(text("PRAGMA foreign_keys")).scalar() == 1
 
 
 @pytest.mark.sqlite

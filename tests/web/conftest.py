@@ -20,8 +20,9 @@ from webapp.domain.house import HouseRules
 from webapp.services import hosts, images, people, teams, volumes, workspaces
 from webapp.services.secrets import Secrets
 from webapp.settings import Settings, house_rules, load_settings
+from webapp.store.migrate import upgrade
 from webapp.store.session import Store
-from webapp.store.tables import AgentState, Base, Role, Workspace
+from webapp.store.tables import AgentState, Role, Workspace
 from webapp.web import create_app
 from webapp.web.limits import limiter
 
@@ -86,7 +87,7 @@ class Browser:
 def seeded(databases: Databases) -> tuple[str, Cast]:
     """Name of a database with the cast in it; each test gets a copy."""
     store, cast = Store(databases.make("seeded")), Cast()
-    Base.metadata.create_all(store.engine)
+    upgrade(store)
     house = Actor.house()
     with store.write() as db:
         for username, role in (("alice", Role.MEMBER), ("bob", Role.MEMBER), ("carol", Role.ADMIN)):

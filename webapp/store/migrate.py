@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -11,16 +12,21 @@ from typing import IO
 
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Connection
-from sqlalchemy.exc import OperationalError
+from sqlalchemy import Connection, inspect
+from sqlalchemy.exc import DBAPIError, OperationalError
 
 from webapp.errors import N_, AppError
 from webapp.store.postgresql import Lock, connect_alone, try_lock
-from webapp.store.schema import DatabaseAhead, DatabaseBehind, check_current, current, migrations_folder, reaching
+from webapp.store.revisions import DatabaseAhead, DatabaseBehind, migrations_folder
+from webapp.store.schema import check_current, current, reaching
 from webapp.store.session import Store
 
 LOCK_SECONDS = 60.0     # another process that migrates is given this long
 LOCK_NOT_AVAILABLE = "55P03"
+DEADLOCK = "40P01"
+GATE_SECONDS = 2.0      # everybody else waits meanwhile, so for one transaction only; then they go first for a while
+GATE_TRIES = 10
+GATE_PAUSE_SECONDS = 1.0
 
 
 class MigrationBusy(AppError):
@@ -31,7 +37,7 @@ class MigrationBusy(AppError):
 
 
 class TablesInUse(AppError):
-    """PostgreSQL: somebody works with a table that the upgrade wants to change, for longer than a request takes."""
+    """Somebody works with the database for longer than a request takes: a backup, or somebody at a prompt."""
 
     code, status, retry = "tables_in_use", 503, True
     title = N_("The upgrade of the database was undone: somebody used its tables all the while. "
@@ -46,10 +52,20 @@ class MigrationBroken(AppError):
                "Keep a copy of the database and report this.")
 
 
+class MigrationFailed(AppError):
+    """The database said no: no room, no right to make tables."""
+
+    code, status = "migration_failed", 500
+    title = N_("The upgrade of the database was undone: %(why)s.")
+
+
 def upgrade(store: Store, folder: Path | None = None, *, lock_seconds: float = LOCK_SECONDS) -> bool:
     """Run the migrations that are missing; True if there were any.
 
-    Raises:  DatabaseAhead: a newer Berth was here; DatabaseUnreachable; MigrationBusy; MigrationBroken; TablesInUse.
+    Others may be at work: the upgrade is one transaction, which falls between two of theirs (session.py).
+
+    Raises:  DatabaseAhead: a newer Berth was here; DatabaseUnreachable; MigrationBusy; MigrationBroken;
+             MigrationFailed; TablesInUse.
     """
     folder = folder or migrations_folder()
     with _alone(store, lock_seconds):
@@ -69,11 +85,25 @@ def _is_behind(store: Store, folder: Path) -> bool:
 
 def _run(store: Store, folder: Path) -> None:
     """Both kinds change tables inside a transaction like anything else, so the whole upgrade is one."""
-    with store.engine.execution_options(berth_write=True).connect() as connection:
-        if store.is_sqlite:
-            _run_on_sqlite(connection, folder)
-        else:
-            _run_on_postgresql(connection, folder)
+    try:
+        with store.engine.execution_options(berth_write=True).connect() as connection:
+            if store.is_sqlite:
+                _run_on_sqlite(connection, folder)
+            else:
+                _run_on_postgresql(connection, folder)
+    except DBAPIError as error:
+        if _is_held_up(error):
+            raise TablesInUse from error
+        raise MigrationFailed(why=str(error.orig).strip().splitlines()[0].rstrip(".")) from error
+
+
+def _is_held_up(error: DBAPIError) -> bool:
+    sqlite_code = getattr(error.orig, "sqlite_errorcode", None)
+    return sqlite_code == sqlite3.SQLITE_BUSY or _sqlstate(error) in (LOCK_NOT_AVAILABLE, DEADLOCK)
+
+
+def _sqlstate(error: DBAPIError) -> str | None:
+    return getattr(error.orig, "sqlstate", None)
 
 
 def _run_on_sqlite(connection: Connection, folder: Path) -> None:
@@ -90,14 +120,25 @@ def _run_on_sqlite(connection: Connection, folder: Path) -> None:
 
 
 def _run_on_postgresql(connection: Connection, folder: Path) -> None:
-    """A table that is being changed waits for those who use it, and they for it: so not for long."""
-    try:
-        with connection.begin():
-            command.upgrade(_config(folder, connection), "head")
-    except OperationalError as error:
-        if getattr(error.orig, "sqlstate", None) == LOCK_NOT_AVAILABLE:
-            raise TablesInUse from error
-        raise
+    """Who is in a transaction has asked for the revision, and so holds `alembic_version`: once that is ours, nobody
+    uses any table, and none has to be waited for while others wait for us.
+    """
+    for tries_left in reversed(range(GATE_TRIES)):
+        try:
+            with connection.begin():
+                _take_the_gate(connection)
+                command.upgrade(_config(folder, connection), "head")
+            return
+        except OperationalError as error:
+            if not (_is_held_up(error) and tries_left):
+                raise
+        time.sleep(GATE_PAUSE_SECONDS)
+
+
+def _take_the_gate(connection: Connection) -> None:
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{GATE_SECONDS:.1f}s'")
+    if inspect(connection).has_table("alembic_version"):
+        connection.exec_driver_sql("LOCK TABLE alembic_version IN ACCESS EXCLUSIVE MODE")
 
 
 def _config(folder: Path, connection: Connection) -> Config:

@@ -8,12 +8,16 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 from enum import IntEnum
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 import structlog
 from sqlalchemy import URL, Connection, Engine, NullPool, create_engine, func, select
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
+from sqlalchemy.pool import PoolProxiedConnection
+
+from webapp.store.failures import CommitUnknown
 
 if TYPE_CHECKING:
     import psycopg
@@ -24,7 +28,9 @@ POOL_SIZE = 10          # connections kept by a process; with the overflow of tw
 POOL_OVERFLOW = 20
 POOL_WAIT_SECONDS = 10
 AGAIN_SECONDS = 1.0     # between two tries to reach a server that went away
+LOOK_SECONDS = 5.0      # for a server that went away in a commit to say what became of it
 CHANNEL = "berth_intent"
+_TRANSACTION = "berth_transaction"      # its number, beside the connection
 
 # A server that is gone without a word is noticed within a minute, on both sides; by default it takes two hours.
 # libpq: postgresql.org/docs/current/libpq-connect.html#LIBPQ-PARAMKEYWORDS
@@ -53,9 +59,18 @@ class Lock(IntEnum):
 
 
 def open_engine(url: URL) -> Engine:
-    return create_engine(
+    engine = create_engine(
         url, connect_args=_arguments(url), hide_parameters=True, pool_size=POOL_SIZE, max_overflow=POOL_OVERFLOW,
         pool_timeout=POOL_WAIT_SECONDS, pool_pre_ping=True)
+    engine.dialect.do_commit = partial(_commit, engine)     # type: ignore[method-assign]
+    return engine
+
+
+def ask_in_transaction(connection: Connection, question: str) -> object:
+    """The answer to `question` (SELECT one column FROM …); in the same round trip the transaction gets its number."""
+    row = connection.exec_driver_sql(question.replace(" FROM", ", txid_current() FROM", 1)).first()
+    connection.connection.info[_TRANSACTION] = row and row[1]
+    return row and row[0]
 
 
 def connect_alone(url: URL) -> Connection:
@@ -162,6 +177,48 @@ class SoleAgent:
     def close(self) -> None:
         connection, self._connection = self._connection, None
         _let_go(connection)
+
+
+def _commit(engine: Engine, connection: PoolProxiedConnection) -> None:
+    """Nobody is told that something failed which happened: a connection that broke in the commit says nothing about
+    it, but the server knows (postgresql.org/docs/current/functions-info.html, txid_status).
+
+    A server that takes over and lacks what was answered before has lost that as well; this cannot tell it apart.
+    """
+    number = connection.info.pop(_TRANSACTION, None)
+    try:
+        connection.commit()
+    except cast(Any, engine.dialect.loaded_dbapi).OperationalError as error:
+        if number is None or not cast(Any, connection.driver_connection).closed:
+            raise
+        outcome = _outcome_of(engine.url, number)
+        if outcome == "aborted":
+            raise
+        connection.invalidate()
+        if outcome != "committed":
+            raise CommitUnknown from error
+        log.warning("database.commit_found", error=str(error).strip())
+
+
+def _outcome_of(url: URL, number: int) -> str | None:
+    """Of a transaction; None when the server does not say in time."""
+    deadline = time.monotonic() + LOOK_SECONDS
+    while (state := _state_of(url, number)) not in ("committed", "aborted"):
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(0.1)
+    return state
+
+
+def _state_of(url: URL, number: int) -> str | None:
+    """"committed", "aborted", "in progress"; None = it does not answer."""
+    try:
+        with connect_alone(url) as connection:
+            return cast("str | None", connection.scalar(select(func.txid_status(number))))
+    except OperationalError:
+        return None
+    except DBAPIError:
+        return "aborted"    # a number of the future: the server has begun anew, without it
 
 
 def _let_go(connection: Connection | None) -> None:

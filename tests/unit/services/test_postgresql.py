@@ -5,16 +5,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import older
 import pytest
 from databases import OfServer, a_server
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError, InternalError, OperationalError
+from sqlalchemy.pool import _ConnectionFairy
 
-from webapp.errors import InvalidInput
 from webapp.services import events, people, workspaces
 from webapp.services.orders import LaunchRequest
+from webapp.store import migrate, postgresql
 from webapp.store.doorbell import open_doorbell
-from webapp.store.migrate import MigrationBusy, TablesInUse, upgrade
+from webapp.store.failures import CommitUnknown, is_unavailable, may_be_tried_again
+from webapp.store.migrate import MigrationBusy, MigrationFailed, TablesInUse, upgrade
 from webapp.store.postgresql import Lock, SoleAgent, connect_alone, try_lock
 from webapp.store.schema import DatabaseUnreachable, check_current, current
 from webapp.store.session import Store
@@ -165,17 +168,35 @@ class TestMigration:
         connection.close()
         assert not upgrade(store, lock_seconds=0)
 
-    def test_tables_in_use_are_waited_for_and_then_left(self, store):
-        with store.write() as session:
-            session.execute(text("UPDATE alembic_version SET version_num = '0001'"))
-            session.execute(text("DROP TABLE gpu_claims, gpus"))
-        hasty = of_session(store, lock_timeout="50ms")
-        with store.write() as session:
-            session.execute(text("LOCK TABLE hosts"))
+    @pytest.fixture
+    def behind(self, databases, tmp_path):
+        """A house whose last migration is missing."""
+        store = Store(databases.make("behind"))
+        older.make(store, "0002", tmp_path)
+        yield store
+        store.close()
+        databases.drop("behind")
+
+    def test_who_is_in_a_transaction_is_waited_for_and_then_left(self, behind, monkeypatch):
+        monkeypatch.setattr(migrate, "GATE_SECONDS", 0.1)
+        monkeypatch.setattr(migrate, "GATE_PAUSE_SECONDS", 0.01)
+        with behind.engine.begin() as connection:
+            connection.execute(text("SELECT version_num FROM alembic_version"))     # as every session begins
             with pytest.raises(TablesInUse):
-                upgrade(hasty)
-        assert current(store) == "0001"
-        hasty.close()
+                upgrade(behind)
+        assert current(behind) == "0002"
+        assert upgrade(behind)
+
+    def test_role_without_the_right_to_make_tables_is_told(self, behind):
+        narrow = of_session(behind, search_path="nowhere")
+        with pytest.raises(MigrationFailed, match="no schema"):
+            upgrade(narrow)
+        narrow.close()
+
+
+@pytest.fixture(autouse=True)
+def no_long_look(monkeypatch):
+    monkeypatch.setattr(postgresql, "LOOK_SECONDS", 0.2)
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +231,7 @@ def launch_on(store: Store, cast: Any, house: Any, now: Any, name: str = "run-1"
 class TestKilledServer:
     def test_nothing_is_half_there_and_it_works_again(self, server, killable, cast, house, now):
         before = number_of(killable, Event)
-        with pytest.raises(OperationalError), killable.write() as session:
+        with pytest.raises(CommitUnknown), killable.write() as session:
             workspaces.launch(session, cast.alice, LaunchRequest("run-1", cast.image_id), house=house, now=now)
             session.flush()
             server.stop("immediate")
@@ -223,7 +244,7 @@ class TestKilledServer:
         assert launch_on(killable, cast, house, now).name == "run-1"
 
     def test_orderly_stop_is_the_same(self, server, killable, cast, house, now):
-        with pytest.raises(OperationalError), killable.write() as session:
+        with pytest.raises(CommitUnknown), killable.write() as session:
             people.set_language(session, cast.alice, "de", now=now)
             session.flush()
             server.stop("fast")
@@ -250,22 +271,55 @@ class TestKilledServer:
         doorbell.close()
         agent.close()
 
-    def test_commit_whose_answer_was_lost_is_found_by_looking(self, killable, cast, house, now, monkeypatch):
-        """Nobody can tell whether it holds. Whoever asks again is told what is there, by name."""
-        dialect, commit = killable.engine.dialect, killable.engine.dialect.do_commit
 
-        def lost(connection: Any) -> None:
-            commit(connection)
+class TestLostCommit:
+    """The connection breaks in the commit. Nobody is told the wrong thing, and nobody has to guess."""
+
+    @pytest.fixture
+    def commit(self, store, monkeypatch):
+        """commit(is_sent=True) = the next one reaches the server, and its answer does not come back."""
+        def lost(connection: Any, is_sent: bool) -> None:
             monkeypatch.undo()
+            if is_sent:
+                connection.driver_connection.commit()
             connection.driver_connection.close()
-            raise dialect.loaded_dbapi.OperationalError("server closed the connection unexpectedly")
+            raise store.engine.dialect.loaded_dbapi.OperationalError("server closed the connection unexpectedly")
 
-        monkeypatch.setattr(dialect, "do_commit", lost)
-        with pytest.raises(OperationalError):
-            launch_on(killable, cast, house, now)
-        with pytest.raises(InvalidInput, match="run-1 already"):
-            launch_on(killable, cast, house, now)
-        assert number_of(killable, Workspace) == 1
+        def prepare(*, is_sent: bool) -> None:
+            monkeypatch.setattr(_ConnectionFairy, "commit", lambda self: lost(self, is_sent), raising=False)
+        return prepare
+
+    def test_what_was_written_counts_as_written(self, store, commit, cast, house, now):
+        commit(is_sent=True)
+        workspace = launch_on(store, cast, house, now)
+        assert (workspace.name, number_of(store, Workspace)) == ("run-1", 1)
+
+    def test_what_was_not_is_an_error_that_may_be_tried_again(self, store, commit, cast, house, now):
+        commit(is_sent=False)
+        with pytest.raises(OperationalError) as failed:
+            launch_on(store, cast, house, now)
+        assert may_be_tried_again(failed.value)
+        assert number_of(store, Workspace) == 0
+        assert launch_on(store, cast, house, now)
+
+    def test_server_that_comes_back_is_asked(self, server, killable, cast, house, now):
+        with killable.write() as session:
+            workspaces.launch(session, cast.alice, LaunchRequest("run-1", cast.image_id), house=house, now=now)
+            session.flush()
+            server.stop("immediate")
+            server.start()
+            with pytest.raises(OperationalError) as failed:
+                session.commit()
+        assert may_be_tried_again(failed.value)
+        assert number_of(killable, Workspace) == 0
+
+    def test_server_that_stays_away_leaves_it_open(self, server, killable, cast, house, now):
+        with pytest.raises(CommitUnknown, match="Look before you ask for it") as failed, killable.write() as session:
+            workspaces.launch(session, cast.alice, LaunchRequest("run-1", cast.image_id), house=house, now=now)
+            session.flush()
+            server.stop("immediate")
+        server.start()
+        assert is_unavailable(failed.value) and not may_be_tried_again(failed.value)
 
 
 def test_wrong_password_or_name_is_one_sentence_without_the_password(store):
