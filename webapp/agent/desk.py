@@ -52,12 +52,16 @@ class Desk:
         self.ports_replaced = 0     # since it was opened
 
     @classmethod
-    def open(cls, context: HostContext, workspace_id: str) -> Desk | None:
-        """None = no such workspace, or nothing to do any more for an agent that stops or was replaced."""
+    def open(cls, context: HostContext, workspace_id: str, *, looking: bool = False) -> Desk | None:
+        """None = no such workspace, or nothing to do for an agent that stops, was replaced or is on hold.
+
+        Args:  looking: nothing is to be changed, which may be done on hold too.
+        """
         if context.stopping():
             return None
         with context.store.read() as session:
-            workspace = reads.workspace(session, workspace_id, context.instance, epoch=context.epoch)
+            workspace = reads.workspace(
+                session, workspace_id, context.instance, epoch=context.epoch, looking=looking)
         return None if workspace is None else cls(context, workspace)
 
     @property

@@ -25,7 +25,7 @@ def stop(context: HostContext, workspace_id: str, container: Container) -> None:
     """Beside the workspace's own worker, which may be at something long. The claims are read again first."""
     with context.store.read() as session:
         held = reads.claims(session, workspace_id)
-        if container.gpu_uuids <= held or not reads.is_newest_agent(session, context.epoch):
+        if container.gpu_uuids <= held or not reads.may_act(session, context.epoch):
             return
     log.error("workspace.fenced", workspace=workspace_id, container=container.name, host=context.host_name,
               gpus=sorted(container.gpu_uuids), held=sorted(held))

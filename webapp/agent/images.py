@@ -91,7 +91,8 @@ def carry_out(context: HostContext, kind: OperationKind, image_id: str | None, a
 def look(context: HostContext) -> None:
     """Which images of the catalogue the host has; and away with what was made after somebody had ended it."""
     with context.store.read() as session:
-        images, unsaved = reads.images(session), reads.unsaved(session, context.host_id)
+        images = reads.images(session)
+        unsaved = reads.unsaved(session, context.host_id) if agent_reads.may_act(session, context.epoch) else ()
     try:
         there = context.engine.list_images()
         for image_id in unsaved:

@@ -8,7 +8,7 @@ from typing import Any
 
 import structlog
 
-from webapp.agent import gpu_check, moving, probes, specs
+from webapp.agent import gpu_check, keys_back, moving, probes, specs
 from webapp.agent.desk import Desk, Failed, Stale
 from webapp.agent.policy import may_be_mended, refuse_architecture, refuse_image, refuse_start, refuse_workspace
 from webapp.domain import progress
@@ -19,7 +19,9 @@ from webapp.domain.reasons import Reason
 from webapp.domain.workspace import Health, Phase, Service, StepName
 from webapp.errors import GpusRefused, NoFreePort, PortTaken
 from webapp.services import observations, ports
+from webapp.services.secrets import new_secrets, put_back
 from webapp.store.reads import agent as reads
+from webapp.store.reads.agent import SecretsInFull
 
 log = structlog.get_logger(__name__)
 
@@ -168,12 +170,10 @@ def _keys(desk: Desk) -> tuple[str, ...]:
 
 def _put_files(desk: Desk, container: Container) -> None:
     context, workspace = desk.context, desk.workspace
+    secrets = _secrets(desk, container)
     with context.store.read() as session:
-        secrets = reads.secrets(session, desk.wanted.workspace_id)
         keys = reads.authorized_keys(session, workspace.owner_id)
         is_seeded = observations.home_is_seeded(session, context.host_id, workspace.owner_id)
-    if secrets is None:
-        raise Failed(Reason("internal", {"detail": "the workspace has no keys of its own"}))
     users = _image_users(desk, container)
     files = specs.workspace_files(workspace, secrets, keys, users=users, new_home=not is_seeded)
     desk.engine.put(container.name, files)
@@ -182,6 +182,22 @@ def _put_files(desk: Desk, container: Container) -> None:
     if not is_seeded:
         with context.store.write() as session:
             observations.record_home_seeded(session, context.host_id, workspace.owner_id, now=desk.now())
+
+
+def _secrets(desk: Desk, container: Container) -> SecretsInFull:
+    """After a restore from a backup without keys they are read back; with its volume gone new ones are made."""
+    context, workspace_id = desk.context, desk.wanted.workspace_id
+    for _ in range(2):
+        with context.store.read() as session:
+            secrets = reads.secrets(session, workspace_id)
+        if secrets is not None:
+            return secrets
+        found = keys_back.in_container(desk.engine, container.name)
+        with context.store.write() as session:
+            put_back(session, workspace_id, found or new_secrets(), epoch=context.epoch)
+        if found is None:
+            desk.record(note=Reason("keys_new").as_json())
+    raise Stale
 
 
 def _image_users(desk: Desk, container: Container) -> tuple[str, str]:

@@ -23,13 +23,18 @@ log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 2.0             # after a silence of the engine, before the next try
 _PATIENT = frozenset({OperationKind.WORKSPACE_KEYS})    # nobody waits for these, and they must happen
+# What changes nothing, on the engine or in a container: done on hold too.
+LOOKS = frozenset({OperationKind.WORKSPACE_LOGS, OperationKind.WORKSPACE_SIZE})
 
 
 def carry_out(context: HostContext, operation_id: str) -> None:
     """Take one waiting operation, do it, write down how it went. Taken by somebody else or expired: nothing."""
     with context.store.write() as session:
         operation = session.get(Operation, operation_id)
-        if operation is None or context.stopping() or not reads.is_newest_agent(session, context.epoch):
+        if operation is None or context.stopping():
+            return
+        may = reads.is_newest_agent if operation.kind in LOOKS else reads.may_act
+        if not may(session, context.epoch):
             return
         if not operations.take(session, operation_id, now=context.now()):
             return
@@ -58,7 +63,7 @@ def _put_back(context: HostContext, operation_id: str) -> None:
 def _do(
     context: HostContext, kind: OperationKind, workspace_id: str, arguments: dict[str, Any]
 ) -> tuple[dict[str, Any] | None, Reason | None]:
-    desk = Desk.open(context, workspace_id)
+    desk = Desk.open(context, workspace_id, looking=kind in LOOKS)
     if desk is None:
         return None, Reason("not_running")
     try:

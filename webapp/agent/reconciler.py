@@ -15,7 +15,7 @@ from typing import Protocol
 
 import structlog
 
-from webapp.agent import fencing, health, images, operations, sweeping, torch_check, worker
+from webapp.agent import fencing, health, hold, images, keys_back, operations, sweeping, torch_check, worker
 from webapp.agent.context import HostContext
 from webapp.agent.crew import Crew
 from webapp.agent.sightings import Sighting
@@ -25,6 +25,9 @@ from webapp.domain.workspace import Phase
 from webapp.errors import EngineError, EngineUnreachable
 from webapp.services import observations
 from webapp.store.reads import agent as reads
+from webapp.store.reads import hold as hold_reads
+from webapp.store.reads.hold import Hold
+from webapp.store.tables import Operation
 
 log = structlog.get_logger(__name__)
 
@@ -34,6 +37,7 @@ DESCRIBE_SECONDS = 60.0         # how often the host's facts and rules are looke
 WORKERS = 24                    # 20 launches at once do not queue behind each other; most of their time is waiting
 PORTERS = 4                     # pulls, builds and copies of hours: nothing else waits for them
 CHECKERS = 2                    # importing PyTorch takes a core each; nobody waits for it
+KEYS_SECONDS = 10.0             # how often those are looked for whose keys were in no backup
 SEEN_SECONDS = 10.0             # how often "seen" is written down while nothing else changes
 RESTLESS_SECONDS = 1.0          # after an event the list may still show the old state (seen: 20 ms after "die")
 RESTLESS_PASS_SECONDS = 0.2
@@ -67,6 +71,7 @@ class HostLoop:
         self._describe_due = 0.0
         self._seen_due = 0.0
         self._sweep_due = 0.0
+        self._keys_due = 0.0
         self._restless_until = 0.0
         self._engine_was_away = False
         self._oom_events: queue.SimpleQueue[tuple[str, datetime]] = queue.SimpleQueue()
@@ -120,18 +125,22 @@ class HostLoop:
 
     def _look(self) -> float:
         context = self.context
-        self._describe_when_due()
         with context.store.read() as session:
+            on_hold = hold_reads.current(session)
             rows = reads.wanted_on(session, context.host_id, context.instance)
             waiting = reads.waiting_operations(session, context.host_id)
+        self._describe_when_due(on_hold)
         began = context.monotonic()
         listed = tuple(context.engine.list())
         context.sightings.note(Sighting(began, listed))
         if self._engine_was_away:       # perhaps with the machine, and its driver
             self._engine_was_away = False
             context.cards.look_again.set()
-        rows += self._come_back(rows, listed)
+        rows += self._come_back(rows, listed, on_hold)
         self._record_seen()
+        self._read_keys_back()
+        if on_hold is not None:
+            return self._only_look(on_hold, rows, listed, waiting)
         for wanted in rows:
             for container in trespassers(wanted, listed):
                 self._hands.submit(f"fence {container.id}", fencing.stop, context, wanted.workspace_id, container)
@@ -147,6 +156,16 @@ class HostLoop:
         self._sweep_when_due(rows, listed)
         return max(0.02, (next_pass - context.now()).total_seconds())
 
+    def _only_look(
+        self, on_hold: Hold, rows: Sequence[Wanted], listed: tuple[Container, ...], waiting: Sequence[Operation],
+    ) -> float:
+        """Nothing that is below the call of this in `_look` is done."""
+        hold.look(self.context, on_hold, rows, listed)
+        for operation in waiting:
+            if operation.kind in operations.LOOKS:
+                self._hands.submit(f"operation {operation.id}", operations.carry_out, self.context, operation.id)
+        return PASS_SECONDS
+
     def _reconcile(self, wanted: Wanted, listed: tuple[Container, ...]) -> datetime | None:
         """Start a worker when there is something to do; the time of the next try when there will be."""
         step = plan(wanted, Seen(own_containers(wanted, listed)), now=self.context.now())
@@ -157,13 +176,19 @@ class HostLoop:
         self._hands.submit(wanted.workspace_id, worker.work_on, self.context, wanted.workspace_id, hint)
         return None
 
-    def _come_back(self, rows: Sequence[Wanted], listed: tuple[Container, ...]) -> list[Wanted]:
-        """Workspaces that are gone for good and have a container all the same, of an agent that was replaced."""
+    def _come_back(
+        self, rows: Sequence[Wanted], listed: tuple[Container, ...], on_hold: Hold | None,
+    ) -> list[Wanted]:
+        """Workspaces that are gone for good and have a container all the same, of an agent that was replaced; not those
+        that an administrator let go as a hold ended.
+        """
         known = {wanted.workspace_id for wanted in rows}
         unknown = {one.labels.get(LABEL_WORKSPACE, "") for one in listed} - known
         if not unknown:
             return []
         with self.context.store.read() as session:
+            if on_hold is None:
+                unknown -= hold_reads.forgotten(session, self.context.host_id)
             return reads.wanted_of(session, unknown, self.context.host_id, self.context.instance)
 
     def _look_after(self, rows: Sequence[Wanted], listed: tuple[Container, ...]) -> None:
@@ -205,12 +230,13 @@ class HostLoop:
         oldest = self.context.now() - OOM_MEMORY
         self._ooms = {name: at for name, at in self._ooms.items() if at > oldest}
 
-    def _describe_when_due(self) -> None:
+    def _describe_when_due(self, on_hold: Hold | None) -> None:
         context = self.context
         if context.monotonic() < self._describe_due:
             return
         try:
-            context.engine.prepare()
+            if on_hold is None:
+                context.engine.prepare()
         except EngineUnreachable:
             raise
         except EngineError as error:    # launches fail and say so; what runs must be looked after all the same
@@ -221,6 +247,16 @@ class HostLoop:
             observations.record_host_seen(session, context.host_id, capabilities=capabilities, epoch=context.epoch,
                                           now=context.now())
         self._second_hands.submit("images", images.look, context)
+
+    def _read_keys_back(self) -> None:
+        """After a restore from a backup without keys."""
+        if self.context.monotonic() < self._keys_due:
+            return
+        self._keys_due = self.context.monotonic() + KEYS_SECONDS
+        with self.context.store.read() as session:
+            without = reads.without_secrets(session, self.context.host_id)
+        for workspace_id in without:
+            self._hands.submit(f"keys {workspace_id}", keys_back.read_back, self.context, workspace_id)
 
     def _record_seen(self) -> None:
         context = self.context

@@ -91,7 +91,9 @@ class Truth:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """`facts`: "is" = Truth or None, "was" = what the row says or None, "differs" = Differences."""
+    """`facts`: "is" = Truth or None, "was" = what the row says or None, "differs" = Differences. In a row that was
+    written down also "decided_before": the decision that was taken before something changed.
+    """
 
     kind: FindingKind
     workspace_id: str
@@ -112,7 +114,8 @@ def in_order(kind: str) -> int:
 
 def mark(kind: str, facts: Mapping[str, Any]) -> str:
     """Another one as soon as anything about a finding is different: a decision holds for what was seen."""
-    text = json.dumps([str(kind), facts], sort_keys=True, default=str)
+    seen = {name: facts.get(name) for name in ("is", "was", "differs")}
+    text = json.dumps([str(kind), seen], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

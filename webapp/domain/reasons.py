@@ -126,6 +126,11 @@ WORDINGS: dict[str, Wording] = {
         N_("Port %(old)s was taken by another program on %(host)s; %(service)s now listens on port %(new)s."),
         N_("Copy the connection lines again; the host key is the same."),
     ),
+    "keys_new": Wording(
+        N_("Its keys were lost: they were not in the backup that was restored, and its own copy is gone too. It has "
+           "new ones."),
+        N_("ssh warns once of a changed host key: replace its line in known_hosts with the one on this page."),
+    ),
     "not_ready": Wording(
         N_("%(service)s did not answer within %(seconds)s seconds."),
         N_("Look at the last log lines below, then press Start to try again."),

@@ -17,6 +17,7 @@ from webapp.domain import cuda
 from webapp.domain.placement import NO_CARDS, Card, CardRequest, Links, NoPlacement, Placement, place
 from webapp.domain.reasons import Reason
 from webapp.errors import NoCapacity
+from webapp.services import hold
 from webapp.store.tables import Gpu, GpuClaim, Host, Workspace
 
 TRIES = 2       # whoever loses a race places once more, among what is left
@@ -27,7 +28,7 @@ def find(
     session: Session, request: CardRequest, *, cuda_version: str | None, host_id: str | None = None,
     lost: Collection[str] = (), own: Collection[str] = (),
 ) -> Placement:
-    """Cards for `request`, not yet claimed. Raises NoCapacity.
+    """Cards for `request`, not yet claimed. Raises NoCapacity; OnHold, because nobody knows then what is free.
 
     Args:  cuda_version: of the image; a host whose driver is too old for it offers nothing.   host_id: the only host
            that will do; None = any.   lost: UUIDs that somebody else was seen to claim a moment ago.   own: those that
@@ -35,6 +36,7 @@ def find(
     """
     if request == NO_CARDS:
         return Placement(None, ())
+    hold.refuse_cards(session)
     cards, links = offered(session, cuda_version=cuda_version, host_id=host_id)
     cards = [replace(card, claimed=card.uuid not in own and (card.claimed or card.uuid in lost)) for card in cards]
     found = place(request, [card for card in cards if card.uuid in own], links)
@@ -79,6 +81,14 @@ def release(session: Session, workspace_id: str, *, keep: Collection[str] = ()) 
     session.execute(
         delete(GpuClaim).where(GpuClaim.workspace_id == workspace_id, GpuClaim.gpu_uuid.in_(released)))
     return released
+
+
+def assign(session: Session, workspace_id: str, host_id: str, uuids: Collection[str], *, now: datetime) -> None:
+    """These very cards and no others, as a hold ends. Nobody else holds one of them any more."""
+    session.execute(delete(GpuClaim).where(GpuClaim.workspace_id == workspace_id))
+    session.add_all(GpuClaim(gpu_uuid=uuid, slot=SLOT, host_id=host_id, workspace_id=workspace_id, claimed_at=now)
+                    for uuid in sorted(uuids))
+    session.flush()
 
 
 def held(session: Session, workspace_id: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 from webapp.store.postgresql import Lock, is_postgresql, lock_until_commit
 from webapp.store.tables import AgentState, Host, Member, Workspace
 
-__all__ = ["ROW", "Lock", "by_newest_agent", "hosts", "owner_and_host", "turn"]
+__all__ = ["ROW", "Lock", "by_acting_agent", "by_newest_agent", "hosts", "owner_and_host", "turn"]
 
 # FOR NO KEY UPDATE: whoever only points to the row, such as an event to its member, need not wait.
 ROW: Final[dict[str, Any]] = {"key_share": True}
@@ -46,4 +46,10 @@ def owner_and_host(session: Session, workspace_id: str) -> None:
 def by_newest_agent(epoch: int) -> ColumnElement[bool]:
     """A condition for what an agent writes. No newer one can begin before the transaction has ended."""
     counter = select(AgentState.epoch).where(AgentState.id == 1)
+    return counter.with_for_update(read=True, key_share=True).scalar_subquery() == epoch
+
+
+def by_acting_agent(epoch: int) -> ColumnElement[bool]:
+    """The same, and Berth is not on hold: then what the agent sees of a workspace is a finding (services.hold)."""
+    counter = select(AgentState.epoch).where(AgentState.id == 1, AgentState.hold.is_(None))
     return counter.with_for_update(read=True, key_share=True).scalar_subquery() == epoch

@@ -17,6 +17,7 @@ from sqlalchemy.orm import Session
 from webapp.domain.actor import Actor
 from webapp.domain.workspace import Desired, Health, Phase
 from webapp.services import before, events, gpus, locks, ports
+from webapp.store.reads import hold
 from webapp.store.tables import AgentState, Host, HostHome, Workspace, WorkspaceSecret
 
 
@@ -51,7 +52,7 @@ def record(
         values["phase_at"] = case((Workspace.phase != values["phase"], now), else_=Workspace.phase_at)
     done = session.execute(
         update(Workspace)
-        .where(Workspace.id == workspace_id, Workspace.generation == generation, locks.by_newest_agent(epoch))
+        .where(Workspace.id == workspace_id, Workspace.generation == generation, locks.by_acting_agent(epoch))
         .values(**values)
     )
     return bool(done.rowcount)  # type: ignore[attr-defined]
@@ -93,7 +94,7 @@ def record_gpu_check(
 ) -> None:
     """What the check found that wrote `was` when it began; nothing when the workspace was started anew meanwhile."""
     row = session.scalar(
-        select(Workspace).where(Workspace.id == workspace_id, locks.by_newest_agent(epoch))
+        select(Workspace).where(Workspace.id == workspace_id, locks.by_acting_agent(epoch))
         .with_for_update(**locks.ROW))
     if row is not None and row.gpu_check == was:
         row.gpu_check = None if check is None else dict(check)
@@ -123,7 +124,9 @@ def record_host_seen(
 
 
 def record_host_silent(session: Session, host_id: str, *, trouble: str, epoch: int, now: datetime) -> None:
-    """The engine does not answer: what runs there is unknown, and nothing is freed (promises.md P6)."""
+    """The engine does not answer: what runs there is unknown, and nothing is freed (promises.md P6). On hold the rows
+    stay as they are.
+    """
     host = session.scalar(
         select(Host).where(Host.id == host_id, locks.by_newest_agent(epoch)).with_for_update(**locks.ROW))
     if host is None:
@@ -131,6 +134,8 @@ def record_host_silent(session: Session, host_id: str, *, trouble: str, epoch: i
     if host.unreachable_since is None:
         host.unreachable_since = now
     host.trouble = trouble
+    if hold.is_on(session):
+        return
     reason = {"code": "engine_unreachable", "facts": {"host": host.name, "since": host.unreachable_since.isoformat()}}
     running = (Workspace.host_id == host_id, Workspace.phase == Phase.RUNNING, Workspace.desired == Desired.RUNNING)
     ids = session.scalars(select(Workspace.id).where(*running).order_by(Workspace.id).with_for_update(**locks.ROW))

@@ -5,6 +5,7 @@ The longest unused port goes first: a port that comes back soon with another hos
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 
 from sqlalchemy import delete, select
@@ -66,6 +67,13 @@ def release_all(session: Session, workspace_id: str, now: datetime) -> None:
     for held in session.scalars(select(PortClaim).where(PortClaim.workspace_id == workspace_id)):
         session.merge(PortHistory(host_id=held.host_id, port=held.port, last_used_at=now))
     session.execute(delete(PortClaim).where(PortClaim.workspace_id == workspace_id))
+
+
+def assign(session: Session, host_id: str, workspace_id: str, claims: Mapping[str, int], *, now: datetime) -> None:
+    """These very ports (service → port), as a hold ends. Nobody else has one of them any more."""
+    session.add_all(PortClaim(host_id=host_id, port=port, workspace_id=workspace_id, service=service, claimed_at=now)
+                    for service, port in sorted(claims.items()))
+    session.flush()
 
 
 def _longest_unused(session: Session, host_id: str, ports: PortRange, lost: set[int]) -> int:

@@ -19,11 +19,19 @@ from webapp.domain.house import HouseRules
 from webapp.domain.placement import Placement
 from webapp.domain.wordings import WORDINGS
 from webapp.domain.workspace import Desired, Health, Phase, Service
-from webapp.errors import Conflict, Forbidden, InvalidInput, NoCapacity
+from webapp.errors import N_, AppError, Conflict, Forbidden, InvalidInput, NoCapacity
 from webapp.services import access, before, events, gpus, hosts, intent, locks, orders, ports, secrets, wishes
 from webapp.services.ids import new_id
 from webapp.services.orders import LaunchRequest, Order
 from webapp.store.tables import Member, PortClaim, Workspace, WorkspaceMount, WorkspaceSecret
+
+
+class KeysNotBack(AppError):
+    """After a restore from a backup without keys: the agent reads them back from the workspace."""
+
+    code, status, retry = "keys_not_back", 409, True
+    title = N_("The keys of this workspace were not in the backup that was restored, and are being read back from it. "
+               "Try again in a moment.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,13 +116,15 @@ def remove(session: Session, actor: Actor, workspace_id: str, *, now: datetime) 
 
 
 def reveal(session: Session, actor: Actor, workspace_id: str, *, now: datetime) -> Connection:
-    """For its owner alone; an administrator gets Forbidden, anybody else NotFound."""
+    """For its owner alone; an administrator gets Forbidden, anybody else NotFound. Raises Conflict, KeysNotBack."""
     workspace = access.workspace(session, actor, workspace_id)
     if workspace.owner_id != actor.member_id:
         raise Forbidden()
     if workspace.phase not in (Phase.RUNNING, Phase.UNKNOWN):
         raise Conflict(phase=workspace.phase)
-    secret = session.get_one(WorkspaceSecret, workspace_id)
+    secret = session.get(WorkspaceSecret, workspace_id)
+    if secret is None:
+        raise KeysNotBack()
     claims = dict(session.execute(
         select(PortClaim.service, PortClaim.port).where(PortClaim.workspace_id == workspace_id)).all())
     events.write(session, actor, "workspace.open", "workspace", workspace_id, now=now)

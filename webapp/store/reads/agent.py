@@ -38,8 +38,10 @@ from webapp.store.tables import (
 )
 
 _newest_agent = select(AgentState.epoch).scalar_subquery()
+# While Berth is on hold (services.hold) none may act: no step is taken, whoever was at it.
+_acting_agent = select(AgentState.epoch).where(AgentState.hold.is_(None)).scalar_subquery()
 # Made once: asked before every step, and building it would cost more than asking.
-_LAST_WORD = select(Workspace.generation, _newest_agent).where(Workspace.id == bindparam("workspace_id"))
+_LAST_WORD = select(Workspace.generation, _acting_agent).where(Workspace.id == bindparam("workspace_id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,14 +138,19 @@ def _wanted_where(session: Session, which: ColumnElement[bool], host_id: str, in
     return [_wanted(row, ports[row.id], held[row.id], mounts[row.id], instance) for row in rows]
 
 
-def workspace(session: Session, workspace_id: str, instance: str, *, epoch: int) -> WorkspaceInFull | None:
-    """None = there is no such workspace, or that agent is not the newest any more."""
+def workspace(
+    session: Session, workspace_id: str, instance: str, *, epoch: int, looking: bool = False,
+) -> WorkspaceInFull | None:
+    """None = there is no such workspace, or that agent may do nothing about it (any more).
+
+    Args:  looking: it is only to be looked at, which may be done on hold too.
+    """
     found = session.execute(
         select(Workspace, Member, Image, Host)
         .join(Member, Member.id == Workspace.owner_id)
         .join(Image, Image.id == Workspace.image_id)
         .join(Host, Host.id == Workspace.host_id)
-        .where(Workspace.id == workspace_id, _newest_agent == epoch)
+        .where(Workspace.id == workspace_id, (_newest_agent if looking else _acting_agent) == epoch)
     ).one_or_none()
     if found is None:
         return None
@@ -180,12 +187,26 @@ def authorized_keys(session: Session, member_id: str) -> tuple[str, ...]:
 
 
 def is_last_word(session: Session, workspace_id: str, *, generation: int, epoch: int) -> bool:
-    """Whether that is still the newest intent for it, and that agent still the newest agent."""
+    """Whether that is still the newest intent for it, and that agent still the newest agent, and may act."""
     return session.execute(_LAST_WORD, {"workspace_id": workspace_id}).one_or_none() == (generation, epoch)
 
 
 def is_newest_agent(session: Session, epoch: int) -> bool:
     return session.scalar(select(AgentState.epoch)) == epoch
+
+
+def may_act(session: Session, epoch: int) -> bool:
+    """Whether that agent is the newest, and Berth is not on hold."""
+    return session.scalar(select(AgentState.epoch).where(AgentState.hold.is_(None))) == epoch
+
+
+def without_secrets(session: Session, host_id: str) -> list[str]:
+    """Ids of workspaces whose keys were in no backup. Rare: asked now and then."""
+    return list(session.scalars(
+        select(Workspace.id).outerjoin(WorkspaceSecret, WorkspaceSecret.workspace_id == Workspace.id)
+        .where(Workspace.host_id == host_id, Workspace.desired != Desired.REMOVED,
+               WorkspaceSecret.workspace_id.is_(None))
+        .order_by(Workspace.id)))
 
 
 def waiting_operations(session: Session, host_id: str) -> list[Operation]:

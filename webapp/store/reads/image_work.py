@@ -65,9 +65,10 @@ def saver(session: Session, workspace_id: str) -> int | None:
 
 
 def is_wanted(session: Session, operation_id: str, *, epoch: int) -> bool | None:
-    """Whether it is to go on; None = this agent has nothing to do with it any more."""
+    """Whether it is to go on; None = this agent has nothing to do with it any more, or not now."""
+    acting = select(AgentState.epoch).where(AgentState.hold.is_(None)).scalar_subquery()
     row = session.execute(
-        select(Operation.state, Operation.cancel_asked_at, select(AgentState.epoch).scalar_subquery())
+        select(Operation.state, Operation.cancel_asked_at, acting)
         .where(Operation.id == operation_id)).one_or_none()
     if row is None or row[0] != OperationState.RUNNING or row[2] != epoch:
         return None
