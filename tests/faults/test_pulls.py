@@ -57,20 +57,20 @@ def test_image_is_pulled_and_the_row_says_how_far_it_is(house: House, alice: Per
 
 
 @pytest.mark.parametrize(
-    ("repository", "cause"),
+    ("repository", "code", "cause"),
     [
-        ("missing", "manifest unknown"),
-        ("private", "unauthorized|no basic auth credentials"),
-        ("broken", "verification failed"),      # an error inside the stream
+        ("missing", "image_not_found", "manifest unknown"),
+        ("private", "registry_refused", "unauthorized|no basic auth credentials"),
+        ("broken", "pull_failed", "verification failed"),       # an error inside the stream; it is tried again
     ],
 )
 def test_failed_pull_fails_the_launch_with_its_cause(
-    house: House, alice: Person, served: Registry, repository: str, cause: str
+    house: House, alice: Person, served: Registry, repository: str, code: str, cause: str
 ) -> None:
     workspace = _launch(house, alice, served.reference(repository), repository)
     row = workspace.until(Phase.FAILED)
 
-    assert row.reason is not None and row.reason["code"] == "image_not_found"
+    assert row.reason is not None and row.reason["code"] == code
     assert re.search(cause, row.reason["facts"]["detail"])
     assert row.reason["facts"]["image"] == served.reference(repository)
     assert workspace.containers() == []
