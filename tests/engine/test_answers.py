@@ -96,6 +96,10 @@ def test_credentials_in_addresses_do_not_get_into_errors() -> None:
     assert "pw" not in text and "s3cret" not in text and "registry.lab" in text
 
 
+def test_a_question_is_no_query() -> None:
+    assert short("unknown instruction: FOO (did you mean FROM?)") == "unknown instruction: FOO (did you mean FROM?)"
+
+
 def test_a_long_sentence_is_cut_and_on_one_line() -> None:
     assert len(short("x\n" * 5000)) < 600 and "\n" not in short("a\nb")
 

@@ -53,6 +53,9 @@ def test_other_escape_is_honoured():
     ('COPY ["a", "/b"]', "Line 2: COPY takes files"),
     ("ADD app.tar /app", "Line 2: ADD takes files"),
     ("ADD https://example.org/x app.tar /app", "Line 2: ADD takes files"),
+    ("ENV ALONE", "Line 2: write ENV with a name and a value"),
+    ("ENV A=1 ALONE", "Line 2: write ENV with a name and a value"),
+    ("LABEL alone", "Line 2: write LABEL with a name and a value"),
     ("VOLUME /data", "Line 2: VOLUME is refused"),
     ("ONBUILD RUN x", "Line 2: ONBUILD"),
     ("RUN --mount=type=cache,target=/x make", "Line 2: not every engine knows --mount=type=cache,target=/x"),
@@ -85,6 +88,11 @@ def test_all_lines_are_told_at_once():
 
 def test_lines_after_a_text_are_not_read_as_instructions():
     assert len(problems("FROM debian:12\nRUN cat <<EOF\nhello\nEOF\n")) == 1
+
+
+@pytest.mark.parametrize("line", ["ENV A=1", "ENV A=1 B='2 3'", "ENV A the old way", "LABEL a=b", 'ENV A="'])
+def test_values_are_written_in_either_way(line):
+    assert parse_dockerfile(f"FROM debian:12\n{line}\n")
 
 
 @pytest.mark.parametrize("line", ["RUN echo $((1 << 2))", "RUN wc -c <<< words", "RUN cat </etc/hostname"])

@@ -7,6 +7,7 @@ one does not know is refused here, where the line can still be named.
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import dataclass
 
 from webapp.domain.names import excerpt
@@ -109,6 +110,17 @@ def _instruction(line: int, parts: list[str]) -> Instruction:
     return Instruction(line, word.upper(), rest.strip())
 
 
+def _has_values(each: Instruction) -> bool:
+    """The builder says that one has none, and not in which line. `NAME value` is the old way to write one of them."""
+    try:
+        words = shlex.split(each.rest)
+    except ValueError:
+        return True     # quotes that do not end: the builder has a word for it
+    if not words or "=" in words[0]:
+        return bool(words) and all("=" in word for word in words)
+    return len(words) > 1
+
+
 class _Judge:
     """Looks at one instruction after the other; what an ARG before the first FROM says may stand in a FROM."""
 
@@ -142,6 +154,9 @@ class _Judge:
                 self._copy(each)
             case "ADD" if not all(source.startswith(("http://", "https://")) for source in each.arguments[:-1]):
                 self._no_files(each)
+            case "ENV" | "LABEL" if not _has_values(each):
+                self._refuse(each, N_("Line %(line)s: write %(word)s with a name and a value, NAME=value."),
+                             word=each.word)
             case "VOLUME":
                 self._refuse(each, N_("Line %(line)s: VOLUME is refused, because what is written there would be lost. "
                                       "Leave it out."))

@@ -35,7 +35,7 @@ _IMAGE_HELD = ("is using its referenced image", "image is being used by")
 _PORT = re.compile(r"(?:for|tcp[46]?|port) (?:\[[0-9a-fA-F:.]+\]|[0-9.]+):(\d{1,5})")
 # Registries put tokens and names of accounts into the addresses of their error messages.
 _USER_IN_URL = re.compile(r"(://)[^/\s@\"]+@")
-_QUERY = re.compile(r"\?[^\s\"']+")
+_QUERY = re.compile(r"\?(?=[^\s\"']*=)[^\s\"']+")
 
 
 def translated(error: BaseException, *, host: str, image: str = "") -> EngineError:
