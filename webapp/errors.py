@@ -148,8 +148,10 @@ class SettingsError(AppError):
 
 
 class AgentAlreadyRuns(AppError):
+    """`pid` is "?" where the process cannot be seen from here."""
+
     code, status = "agent_already_runs", 409
-    title = N_("Another agent runs already on the state folder %(folder)s. Stop it first.")
+    title = N_("Another agent runs already on the state folder %(folder)s, as process %(pid)s. Stop it first.")
 
 
 class AgentRunsElsewhere(AgentAlreadyRuns):

@@ -6,29 +6,26 @@ cards; one for the doorbell.
 
 from __future__ import annotations
 
-import fcntl
-import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from datetime import timedelta
 from functools import partial
-from pathlib import Path
 
 import structlog
 
 from webapp.agent import cards
+from webapp.agent.alone import alone, alone_on
 from webapp.agent.context import HostContext, utc_now
 from webapp.agent.inventory import Watch
+from webapp.agent.outage import Outage
 from webapp.agent.reconciler import HostLoop
 from webapp.engines import Engine, open_engine
 from webapp.engines.registries import RegistryAccess
-from webapp.errors import AgentAlreadyRuns, AgentRunsElsewhere, EngineError
+from webapp.errors import EngineError
 from webapp.services import observations
 from webapp.services.operations import expire, requeue_running, sweep  # by name: webapp.agent.operations is ours
 from webapp.settings import Settings, check_registry_auth, house_rules
 from webapp.store.doorbell import open_doorbell
-from webapp.store.postgresql import SoleAgent
 from webapp.store.reads import agent as reads
 from webapp.store.session import Store
 
@@ -38,60 +35,35 @@ ALIVE_SECONDS = 5.0             # between two signs of life
 AGAIN_SECONDS = 2.0             # before listening again after the engine went away, or after an unforeseen error
 EVENTS_OVERLAP = timedelta(seconds=5)
 BEGINNINGS = frozenset({"create", "start"})     # mostly our own, and a worker is at it
-TAKE_OVER_SECONDS = 5.0         # for a server to see that an agent which was killed is gone
 FINISH_SECONDS = 3.0            # for workers to end after a stop; what they were at is picked up by the next agent
 
 EngineOpener = Callable[..., Engine]
 
 
 def run(settings: Settings, stop: threading.Event, *, opener: EngineOpener = open_engine) -> None:
-    """Run until `stop` is set. Raises AgentAlreadyRuns when another one holds the lock, and SettingsError."""
+    """Run until `stop` is set.
+
+    Raises:  AgentAlreadyRuns: another one holds the lock. SettingsError. OtherVersion: the database was upgraded, or an
+             older one was put back, before or while it ran; nothing was written since.
+    """
     check_registry_auth(settings)
-    store = Store(settings.database_url)
-    with _alone(settings.state_dir), _alone_on(store) as holds:
+    store, outage = Store(settings.database_url), Outage(stop)
+    with alone(settings.state_dir), alone_on(store) as holds:
         with store.write() as session:
             epoch = observations.next_epoch(session, now=utc_now())
         with store.write() as session:
             requeue_running(session)
-        contexts = _contexts(settings, store, epoch, opener, stop)
+        contexts = _contexts(settings, store, epoch, opener, stop, outage)
         log.info("agent.started", epoch=epoch, hosts=len(contexts))
-        _run_threads(store, contexts, stop, epoch, holds)
+        _run_threads(store, contexts, stop, outage, epoch, holds)
     store.close()
     log.info("agent.stopped", epoch=epoch)
-
-
-@contextmanager
-def _alone(state_dir: Path) -> Iterator[None]:
-    """The lock of the one agent. Held by the open file: a pause cannot lose it, a kill gives it back."""
-    # The web's account may write in this folder: never follow a link that it could have put there.
-    lock = os.open(state_dir / "agent.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o640)
-    try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise AgentAlreadyRuns(folder=str(state_dir)) from error
-        yield
-    finally:
-        os.close(lock)
-
-
-@contextmanager
-def _alone_on(store: Store) -> Iterator[Callable[[], bool]]:
-    """On PostgreSQL an agent on another server may want the same database. Yields whether the lock is still ours."""
-    if store.is_sqlite:
-        yield lambda: True
-        return
-    lock = SoleAgent(store.url)
-    try:
-        if not lock.take(TAKE_OVER_SECONDS):
-            raise AgentRunsElsewhere(database=store.place)
-        yield lock.holds
-    finally:
-        lock.close()
+    if outage.refusal is not None:
+        raise outage.refusal
 
 
 def _contexts(
-    settings: Settings, store: Store, epoch: int, opener: EngineOpener, stop: threading.Event
+    settings: Settings, store: Store, epoch: int, opener: EngineOpener, stop: threading.Event, outage: Outage
 ) -> list[HostContext]:
     registries = RegistryAccess(settings.registry_auth, settings.registry_mirror)
     with store.read() as session:
@@ -101,23 +73,24 @@ def _contexts(
             host_id=host.id, host_name=host.name, store=store, instance=settings.instance, epoch=epoch,
             engine=opener(host.engine_url, instance=settings.instance, host=host.name, registries=registries),
             house=house_rules(settings), volume_roots=settings.volume_roots, bind_address=settings.workspace_bind,
-            stopping=stop.is_set, cards=cards.of_this_machine(settings),
+            stopping=stop.is_set, outage=outage, cards=cards.of_this_machine(settings),
         )
         for host in hosts
     ]
 
 
 def _run_threads(
-    store: Store, contexts: list[HostContext], stop: threading.Event, epoch: int, holds: Callable[[], bool]
+    store: Store, contexts: list[HostContext], stop: threading.Event, outage: Outage, epoch: int,
+    holds: Callable[[], bool],
 ) -> None:
     loops = [HostLoop(context, stop) for context in contexts]
     for loop in loops:
         _in_background(f"host-{loop.context.host_name}", loop.run)
-        _in_background(f"events-{loop.context.host_name}", partial(_again, partial(_listen, loop), stop))
+        _in_background(f"events-{loop.context.host_name}", partial(_again, partial(_listen, loop), stop, outage))
         _in_background(f"cards-{loop.context.host_name}", partial(Watch(loop.context).run, stop))
-    _in_background("doorbell", partial(_again, partial(_ring, store, loops, stop), stop))
+    _in_background("doorbell", partial(_again, partial(_ring, store, loops, stop), stop, outage))
     while not stop.wait(ALIVE_SECONDS):
-        _live(store, stop, epoch, holds)
+        _live(store, stop, outage, epoch, holds)
     for loop in loops:
         loop.wake()
         loop.context.cards.look_again.set()
@@ -132,17 +105,18 @@ def _in_background(name: str, work: Callable[[], None]) -> None:
     threading.Thread(target=work, name=name, daemon=True).start()
 
 
-def _again(work: Callable[[], None], stop: threading.Event) -> None:
+def _again(work: Callable[[], None], stop: threading.Event, outage: Outage) -> None:
     """For threads that must not end before the agent does, whatever happens to a disk or an engine."""
     while not stop.is_set():
         try:
             work()
-        except Exception:
-            log.exception("agent.thread_failed", thread=threading.current_thread().name)
+        except Exception as error:
+            if not outage.explains(error):
+                log.exception("agent.thread_failed", thread=threading.current_thread().name)
         stop.wait(AGAIN_SECONDS)
 
 
-def _live(store: Store, stop: threading.Event, epoch: int, holds: Callable[[], bool]) -> None:
+def _live(store: Store, stop: threading.Event, outage: Outage, epoch: int, holds: Callable[[], bool]) -> None:
     """The sign of life. A database that cannot be written is no reason to end: what runs is still looked after."""
     try:
         with store.write() as session:
@@ -151,8 +125,10 @@ def _live(store: Store, stop: threading.Event, epoch: int, holds: Callable[[], b
                 stop.set()
             expire(session, now=utc_now())
             sweep(session, now=utc_now())
-    except Exception:
-        log.exception("agent.no_sign_of_life", epoch=epoch)
+        outage.is_over()
+    except Exception as error:
+        if not outage.explains(error):
+            log.exception("agent.no_sign_of_life", epoch=epoch)
 
 
 def _ring(store: Store, loops: list[HostLoop], stop: threading.Event) -> None:

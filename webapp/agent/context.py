@@ -10,6 +10,7 @@ from pathlib import Path
 
 from webapp.agent import probes
 from webapp.agent.cards import Cards
+from webapp.agent.outage import Outage
 from webapp.agent.sightings import Sightings
 from webapp.domain.house import HouseRules
 from webapp.domain.workspace import Service
@@ -45,6 +46,7 @@ class HostContext:
     sleep: Callable[[float], None] = time.sleep
     probe: Probe = probes.answers
     stopping: Callable[[], bool] = _never               # True: take up nothing more
+    outage: Outage = field(default_factory=Outage)      # of the database, for all hosts of the agent
     image_users: dict[str, tuple[str, str]] = field(default_factory=dict)   # image reference → its passwd and group
     image_tries: dict[str, int] = field(default_factory=dict)               # operation on an image → tries so far
     sightings: Sightings = field(default_factory=Sightings)                 # by the host's loop

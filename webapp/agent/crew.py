@@ -9,6 +9,8 @@ from functools import partial
 
 import structlog
 
+from webapp.agent.outage import Outage
+
 log = structlog.get_logger(__name__)
 
 PAUSE_SECONDS = 1.0         # after something that went wrong unforeseen: a bug must not become a hot loop
@@ -19,9 +21,11 @@ class Crew:
     which may sit in a pull of an hour; what a worker was at is picked up by the next agent.
     """
 
-    def __init__(self, name: str, *, size: int, stop: threading.Event, after_each: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, *, size: int, stop: threading.Event, after_each: Callable[[], None], outage: Outage,
+    ) -> None:
         self._name, self._size = name, size
-        self._stop = stop
+        self._stop, self._outage = stop, outage
         self._after_each = after_each
         self._tasks: queue.SimpleQueue[tuple[str, Callable[[], None]]] = queue.SimpleQueue()
         self._busy: set[str] = set()
@@ -55,8 +59,9 @@ class Crew:
             self._count(+1)
             try:
                 task()
-            except Exception:
-                log.exception("worker.failed", key=key)
+            except Exception as error:
+                if not self._outage.explains(error):
+                    log.exception("worker.failed", key=key)
                 self._stop.wait(PAUSE_SECONDS)
             finally:
                 self._count(-1, done=key)

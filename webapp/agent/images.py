@@ -6,10 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 import structlog
+from sqlalchemy.orm import Session
 
 from webapp.agent import trouble
 from webapp.agent.context import HostContext
 from webapp.agent.jobs import Asked, Cancelled, Job, LeftAlone, Outcome, Refused
+from webapp.agent.outage import write_down
 from webapp.agent.preparing import prepare
 from webapp.agent.pulling import pull
 from webapp.agent.saving import save
@@ -18,8 +20,10 @@ from webapp.domain.operation import OperationKind
 from webapp.domain.reasons import Reason
 from webapp.errors import AppError, EngineError, EngineUnreachable, ImageHeld
 from webapp.services import image_records, operations
+from webapp.store.failures import CommitUnknown, is_unavailable
 from webapp.store.reads import agent as agent_reads
 from webapp.store.reads import image_work as reads
+from webapp.store.revisions import OtherVersion
 
 log = structlog.get_logger(__name__)
 
@@ -60,7 +64,7 @@ DOERS: dict[OperationKind, Callable[[Job], Outcome]] = {
 
 
 def carry_out(context: HostContext, kind: OperationKind, image_id: str | None, asked: Asked) -> None:
-    """An operation that this agent has taken, to its end."""
+    """An operation that this agent has taken, to its end. Raises what the database does."""
     with context.store.read() as session:
         image = reads.image(session, image_id)
     if image is None or image.deleted:
@@ -77,10 +81,14 @@ def carry_out(context: HostContext, kind: OperationKind, image_id: str | None, a
         _again(context, asked, Reason(error.code, {"host": context.host_name, "since": context.now().isoformat()}))
     except ImageHeld as error:      # a container that is just being removed
         _again(context, asked, trouble.reason_of(error, context.host_name))
+    except (OtherVersion, CommitUnknown):
+        raise           # says nothing about the image: it is done again
     except AppError as error:
         log.warning("operation.failed", kind=str(kind), image=image.id, detail=str(error))
         _end(context, asked, reason=trouble.reason_of(error, context.host_name))
     except Exception as error:
+        if is_unavailable(error):
+            raise
         log.exception("operation.failed", kind=str(kind), image=image.id)
         _end(context, asked, reason=Reason("internal", {"detail": type(error).__name__}))
     else:
@@ -113,8 +121,7 @@ def _again(context: HostContext, asked: Asked, reason: Reason) -> None:
         del context.image_tries[asked.id]
         return _end(context, asked, reason=reason)
     log.warning("operation.put_back", operation=asked.id, host=context.host_name, tries=tries, reason=reason.code)
-    with context.store.write() as session:
-        operations.put_back(session, asked.id)
+    write_down(context, lambda session: operations.put_back(session, asked.id))
     context.sleep(PAUSE_SECONDS)
 
 
@@ -122,10 +129,12 @@ def _end(
     context: HostContext, asked: Asked, outcome: Outcome | None = None, *, reason: Reason | None = None,
     cancelled: bool = False,
 ) -> None:
-    with context.store.write() as session:
+    def end(session: Session) -> None:
         if not agent_reads.is_newest_agent(session, context.epoch):
             return
         ended = operations.finish(session, asked.id, result=outcome.result if outcome else None, reason=reason,
                                   cancelled=cancelled, now=context.now())
         if ended and outcome:
             outcome.record(session)
+
+    write_down(context, end)

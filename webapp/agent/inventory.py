@@ -64,8 +64,9 @@ class Watch:
     def _look_whatever_happens(self) -> None:
         try:
             self.look()
-        except Exception:
-            log.exception("gpus.look_failed", host=self._context.host_name)
+        except Exception as error:
+            if not self._context.outage.explains(error):
+                log.exception("gpus.look_failed", host=self._context.host_name)
 
     def _held(self) -> frozenset[tuple[str, str]]:
         with self._context.store.read() as session:

@@ -11,12 +11,15 @@ from webapp.agent import images, launching, trouble
 from webapp.agent.context import HostContext
 from webapp.agent.desk import LOG_LINES, Desk
 from webapp.agent.jobs import Asked
+from webapp.agent.outage import write_down
 from webapp.domain.container import Layer
 from webapp.domain.operation import OperationKind
 from webapp.domain.reasons import Reason
 from webapp.errors import AppError, EngineUnreachable
 from webapp.services import operations
+from webapp.store.failures import CommitUnknown, is_unavailable
 from webapp.store.reads import agent as reads
+from webapp.store.revisions import OtherVersion
 from webapp.store.tables import Operation
 
 log = structlog.get_logger(__name__)
@@ -29,34 +32,44 @@ LOOKS = frozenset({OperationKind.WORKSPACE_LOGS, OperationKind.WORKSPACE_SIZE})
 
 def carry_out(context: HostContext, operation_id: str) -> None:
     """Take one waiting operation, do it, write down how it went. Taken by somebody else or expired: nothing."""
-    with context.store.write() as session:
-        operation = session.get(Operation, operation_id)
-        if operation is None or context.stopping():
-            return
-        may = reads.is_newest_agent if operation.kind in LOOKS else reads.may_act
-        if not may(session, context.epoch):
-            return
-        if not operations.take(session, operation_id, now=context.now()):
-            return
-        kind, workspace_id, arguments = OperationKind(operation.kind), operation.workspace_id, operation.arguments
-        image_id = operation.image_id
-    if kind in images.DOERS:
-        return images.carry_out(context, kind, image_id, Asked(operation_id, workspace_id, arguments))
     try:
-        result, reason = _do(context, kind, workspace_id or "", arguments)
+        taken = _take(context, operation_id)
+        if taken is None:
+            return
+        kind, image_id, asked = taken
+        if kind in images.DOERS:
+            return images.carry_out(context, kind, image_id, asked)
+        result, reason = _do(context, kind, asked.workspace_id or "", dict(asked.arguments))
     except EngineUnreachable as error:
         if kind in _PATIENT:
             return _put_back(context, operation_id)
         facts = {"host": context.host_name, "since": context.now().isoformat()}
         result, reason = None, Reason(error.code, facts)
+    except Exception as error:
+        if not context.outage.explains(error):
+            raise
+        return _put_back(context, operation_id)
+    write_down(context, lambda session: operations.finish(
+        session, operation_id, result=result, reason=reason, now=context.now()))
+
+
+def _take(context: HostContext, operation_id: str) -> tuple[OperationKind, str | None, Asked] | None:
     with context.store.write() as session:
-        operations.finish(session, operation_id, result=result, reason=reason, now=context.now())
+        operation = session.get(Operation, operation_id)
+        if operation is None or context.stopping():
+            return None
+        may = reads.is_newest_agent if operation.kind in LOOKS else reads.may_act
+        if not may(session, context.epoch):
+            return None
+        if not operations.take(session, operation_id, now=context.now()):
+            return None
+        asked = Asked(operation_id, operation.workspace_id, operation.arguments)
+        return OperationKind(operation.kind), operation.image_id, asked
 
 
 def _put_back(context: HostContext, operation_id: str) -> None:
     """A key that was taken away must go also when the engine is silent just now: it is tried until it expires."""
-    with context.store.write() as session:
-        operations.put_back(session, operation_id)
+    write_down(context, lambda session: operations.put_back(session, operation_id))
     context.sleep(PAUSE_SECONDS)
 
 
@@ -68,12 +81,14 @@ def _do(
         return None, Reason("not_running")
     try:
         return _DOERS[kind](desk, arguments), None
-    except EngineUnreachable:
+    except (EngineUnreachable, OtherVersion, CommitUnknown):
         raise
     except AppError as error:
         log.warning("operation.failed", kind=str(kind), workspace=workspace_id, detail=str(error))
         return None, trouble.reason_of(error, context.host_name)
     except Exception as error:
+        if is_unavailable(error):
+            raise
         log.exception("operation.failed", kind=str(kind), workspace=workspace_id)
         return None, Reason("internal", {"detail": type(error).__name__})
 

@@ -60,11 +60,14 @@ class HostLoop:
         self._stop = stop
         self._wake = threading.Event()
         self._ring = threading.Event()
-        self._crew = Crew(f"work-{context.host_name}", size=WORKERS, stop=stop, after_each=self._wake.set)
-        self._checkers = Crew(f"check-{context.host_name}", size=CHECKERS, stop=stop, after_each=lambda: None)
+        self._crew = Crew(f"work-{context.host_name}", size=WORKERS, stop=stop, after_each=self._wake.set,
+                          outage=context.outage)
+        self._checkers = Crew(f"check-{context.host_name}", size=CHECKERS, stop=stop, after_each=lambda: None,
+                              outage=context.outage)
         self._hands: Hands = hands or self._crew
         self._second_hands: Hands = hands or self._checkers
-        self._porters = Crew(f"images-{context.host_name}", size=PORTERS, stop=stop, after_each=self._wake.set)
+        self._porters = Crew(f"images-{context.host_name}", size=PORTERS, stop=stop, after_each=self._wake.set,
+                             outage=context.outage)
         self._long_hands: Hands = hands or self._porters
         self._health = health.HealthCheck(context)
         self._health_due = 0.0
@@ -119,8 +122,9 @@ class HostLoop:
         """This thread must not end: a host without its loop would look well and do nothing."""
         try:
             return self.one_pass()
-        except Exception:
-            log.exception("reconciler.pass_failed", host=self.context.host_name)
+        except Exception as error:
+            if not self.context.outage.explains(error):
+                log.exception("reconciler.pass_failed", host=self.context.host_name)
             return PASS_SECONDS
 
     def _look(self) -> float:

@@ -37,6 +37,8 @@ from webapp.domain.plan import (
 )
 from webapp.domain.reasons import Reason
 from webapp.errors import AppError, EngineRejected, EngineUnreachable
+from webapp.store.failures import CommitUnknown, is_unavailable
+from webapp.store.revisions import OtherVersion
 
 log = structlog.get_logger(__name__)
 
@@ -65,9 +67,13 @@ def work_on(context: HostContext, workspace_id: str, hint: Hint | None = None) -
             return trouble.record_failure(desk, failed.reason, retry=failed.retry, tries=failed.tries)
         except EngineUnreachable as error:
             return trouble.record_silence(desk, error)
+        except (OtherVersion, CommitUnknown):
+            raise                       # no failure of the workspace: the next pass looks again, or there is none
         except AppError as error:
             return trouble.record_failure(desk, trouble.reason_of(error, context.host_name), retry=error.retry)
         except Exception as error:      # a bug in the work on this one must not be silent, nor a hot loop
+            if is_unavailable(error):
+                raise
             log.exception("worker.failed", workspace=workspace_id, host=context.host_name)
             return trouble.record_failure(desk, Reason("internal", {"detail": type(error).__name__}), retry=True)
 

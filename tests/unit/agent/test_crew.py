@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from sqlalchemy import text
 
 import webapp.agent
 from agent.stage import INSTANCE, Stage
+from webapp.agent.alone import alone, alone_on
 from webapp.agent.crew import Crew
+from webapp.agent.outage import Outage
 from webapp.agent.reconciler import HostLoop
 from webapp.engines.fake import FakeEngine
 from webapp.errors import AgentAlreadyRuns, AgentRunsElsewhere
@@ -29,7 +33,7 @@ def stop() -> Iterator[threading.Event]:
 
 
 def crew(stop: threading.Event, *, size: int = 2, after_each: Any = lambda: None) -> Crew:
-    return Crew("test", size=size, stop=stop, after_each=after_each)
+    return Crew("test", size=size, stop=stop, after_each=after_each, outage=Outage(stop))
 
 
 def test_never_two_at_once_for_the_same_thing(stop: threading.Event) -> None:
@@ -139,33 +143,34 @@ class TestProcess:
         assert stage.containers()[0].is_up, "an agent that stops stops no workspace"
 
     def test_second_one_is_refused(self, stage: Stage, settings: Settings, stop: threading.Event) -> None:
-        with webapp.agent._alone(settings.state_dir), pytest.raises(AgentAlreadyRuns):
+        said = f"as process {os.getpid()}"
+        with alone(settings.state_dir), pytest.raises(AgentAlreadyRuns, match=said):
             webapp.agent.run(settings, stop, opener=lambda *_, **__: FakeEngine(instance=INSTANCE, host="gpu1"))
 
     @pytest.mark.postgresql
     def test_second_one_from_another_folder_is_refused(
         self, stage: Stage, settings: Settings, stop: threading.Event, monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        monkeypatch.setattr("webapp.agent.TAKE_OVER_SECONDS", 0.2)
+        monkeypatch.setattr("webapp.agent.alone_on", partial(alone_on, seconds=0.2))
         epoch = stage.context.epoch
-        with webapp.agent._alone_on(stage.store) as holds, pytest.raises(AgentRunsElsewhere, match="postgresql://"):
+        with alone_on(stage.store) as holds, pytest.raises(AgentRunsElsewhere, match="postgresql://"):
             assert holds()
             webapp.agent.run(settings, stop, opener=lambda *_, **__: FakeEngine(instance=INSTANCE, host="gpu1"))
-        webapp.agent._live(stage.store, stop, epoch, holds=lambda: True)
+        webapp.agent._live(stage.store, stop, Outage(stop), epoch, holds=lambda: True)
         assert not stop.is_set(), "it wrote before it had the lock"
 
     @pytest.mark.postgresql
     def test_one_that_lost_its_lock_to_another_stops(self, stage: Stage, stop: threading.Event) -> None:
-        with webapp.agent._alone_on(stage.store) as holds:
-            webapp.agent._live(stage.store, stop, stage.context.epoch, holds)
+        with alone_on(stage.store) as holds:
+            webapp.agent._live(stage.store, stop, Outage(stop), stage.context.epoch, holds)
             assert not stop.is_set()
-        with webapp.agent._alone_on(stage.store):
-            webapp.agent._live(stage.store, stop, stage.context.epoch, holds)
+        with alone_on(stage.store):
+            webapp.agent._live(stage.store, stop, Outage(stop), stage.context.epoch, holds)
         assert stop.is_set()
 
     def test_lock_is_given_back(self, settings: Settings) -> None:
         for _ in range(2):
-            with webapp.agent._alone(settings.state_dir):
+            with alone(settings.state_dir):
                 pass
 
     def test_thread_that_must_not_end_survives_an_error(
@@ -180,7 +185,7 @@ class TestProcess:
                 stop.set()
             raise OSError("disk I/O error")
 
-        webapp.agent._again(work, stop)
+        webapp.agent._again(work, stop, Outage(stop))
         assert (len(rounds), {entry["event"] for entry in log}) == (3, {"agent.thread_failed"})
 
     def test_sign_of_life_that_cannot_be_written_ends_nothing(
@@ -188,16 +193,16 @@ class TestProcess:
     ) -> None:
         with stage.store.write() as session:
             session.execute(text("ALTER TABLE agent_state RENAME TO lost"))
-        webapp.agent._live(stage.store, stop, stage.context.epoch, lambda: True)
+        webapp.agent._live(stage.store, stop, Outage(stop), stage.context.epoch, lambda: True)
         assert not stop.is_set() and log[-1]["event"] == "agent.no_sign_of_life"
         log.clear()
 
     def test_replaced_one_stops(self, stage: Stage, stop: threading.Event) -> None:
         old = stage.context.epoch
-        webapp.agent._live(stage.store, stop, old, lambda: True)
+        webapp.agent._live(stage.store, stop, Outage(stop), old, lambda: True)
         assert not stop.is_set()
         stage.take_over()
-        webapp.agent._live(stage.store, stop, old, lambda: True)
+        webapp.agent._live(stage.store, stop, Outage(stop), old, lambda: True)
         assert stop.is_set()
 
     def test_pass_that_fails_unforeseen_does_not_end_the_loop(
