@@ -26,6 +26,8 @@ with open(path, "a") as out:
     out.write(f"{os.getpid()}\\n")
 if what == "die":
     sys.exit(7)
+if what == "refuse":
+    sys.exit(6)
 time.sleep(60)
 """
 Start = Callable[..., subprocess.Popen[str]]
@@ -39,7 +41,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     def run(**children: str) -> subprocess.Popen[str]:
         plan: dict[str, Any] = {"children": [
             {"name": name, "command": [sys.executable, "-c", CHILD, str(tmp_path / name), what.removesuffix(" once")],
-             "once": what.endswith(" once")} for name, what in children.items()]}
+             "once": what.endswith(" once")} for name, what in children.items()], "final": [6]}
         process = subprocess.Popen([sys.executable, supervisor.__file__, json.dumps(plan)],
                                    stderr=subprocess.PIPE, text=True)
         started.append(process)
@@ -102,6 +104,16 @@ def test_child_that_runs_once_is_not_started_again(start: Start, ids: Callable[.
     assert len(ids("announce")) == 1
     process.terminate()
     assert process.wait(timeout=5) == 0
+
+
+def test_child_that_ends_for_good_ends_all_with_its_code(
+    start: Start, ids: Callable[..., list[int]], tmp_path: Path,
+) -> None:
+    process = start(web="sleep", agent="refuse")
+    assert process.wait(timeout=5) == 6
+    others = tmp_path / "web"           # it may not even have come to write its id
+    assert len(ids("agent")) == 1 and not (others.exists() and any(map(is_there, ids("web"))))
+    assert process.stderr is not None and "starting it again" not in process.stderr.read()
 
 
 def test_pauses_grow_and_have_an_end() -> None:

@@ -14,8 +14,8 @@ from functools import partial
 import structlog
 
 from webapp.agent import cards
-from webapp.agent.alone import alone, alone_on
 from webapp.agent.context import HostContext, utc_now
+from webapp.agent.exclusion import alone, alone_on
 from webapp.agent.inventory import Watch
 from webapp.agent.outage import Outage
 from webapp.agent.reconciler import HostLoop

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from webapp.errors import N_, AppError, EngineUnreachable, InvalidInput, NotFound
+from webapp.store.revisions import OtherVersion
 
 FAILED = 1          # anything not named below
 USAGE = 2           # click's own for wrong arguments; values that a service refuses end the same way
 NOT_FOUND = 3
 REFUSED = 4         # not in this state, or taken already
 NOT_REACHED = 5     # the engine or the agent does not answer
+OTHER_VERSION = 6   # the tables are those of another Berth; starting again changes nothing about it
 INTERRUPTED = 130   # 128 + SIGINT, as shells have it
 
 
@@ -46,11 +48,20 @@ class StateUnusable(AppError):
                "BERTH_STATE_DIR.")
 
 
+class WriteUndone(AppError):
+    """On PostgreSQL: lost a dead-lock, or the connection broke before the commit."""
+
+    code, status, retry = "write_undone", 503, True
+    title = N_("The database has undone this, because others wrote at the same time or it went away. Do it again.")
+
+
 def exit_code(error: AppError) -> int:
     if isinstance(error, InvalidInput):
         return USAGE
     if isinstance(error, (EngineUnreachable, AgentSilent)):
         return NOT_REACHED
+    if isinstance(error, OtherVersion):
+        return OTHER_VERSION
     return {404: NOT_FOUND, 403: REFUSED, 409: REFUSED}.get(error.status, FAILED)
 
 

@@ -10,9 +10,10 @@ from typing import Any, TypeVar
 
 from sqlalchemy.exc import OperationalError
 
-from webapp.cli.failure import NoSuch, StateUnusable
+from webapp.cli.failure import NoSuch, StateUnusable, WriteUndone
 from webapp.domain.actor import Actor
 from webapp.settings import Settings, load_settings
+from webapp.store.failures import may_be_tried_again
 from webapp.store.schema import check_current, unreachable
 from webapp.store.session import Store
 
@@ -30,7 +31,7 @@ class House:
 def open_house() -> Iterator[House]:
     """Settings, and the database when it fits this code.
 
-    Raises:  SettingsError, DatabaseBehind, DatabaseAhead, DatabaseUnreachable, StateUnusable.
+    Raises:  SettingsError, DatabaseBehind, DatabaseAhead, DatabaseUnreachable, StateUnusable, WriteUndone.
     """
     settings = load_settings()
     store = Store(settings.database_url)
@@ -38,6 +39,8 @@ def open_house() -> Iterator[House]:
         check_current(store)
         yield House(settings, store)
     except OperationalError as error:
+        if may_be_tried_again(error):
+            raise WriteUndone from error
         if store.is_sqlite:
             raise StateUnusable(path=store.place, why=error.orig) from error
         raise unreachable(store, error) from error

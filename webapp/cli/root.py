@@ -31,7 +31,7 @@ COMMANDS = {
 PRIVATE = 0o027     # what a command makes in the state folder is nobody else's business
 
 EPILOG = ("Exit codes: 0 done · 1 failed · 2 wrong arguments or values · 3 not found · 4 refused in this state · "
-          "5 engine or agent not reached.")
+          "5 engine or agent not reached · 6 database of another version.")
 
 
 class _Lazy(click.Group):

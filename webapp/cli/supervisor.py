@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,22 +46,25 @@ class Child:
 
 
 def main(plan: dict[str, Any]) -> int:
-    """Runs until a signal asks to stop.
+    """Runs until a signal asks to stop, or a child ends in a way that a new start would not change.
 
-    Args:    plan: {"children": [{"name", "command", "uid", "gid", "once"}, …]}
+    Args:    plan: {"children": [{"name", "command", "uid", "gid", "once"}, …], "final": exit codes of such an end}
+    Returns: 0, or that exit code.
     """
     signal.pthread_sigmask(signal.SIG_BLOCK, HEARD)
     children = [Child(**child) for child in plan["children"]]
-    while True:
+    finals: list[int] = plan.get("final", [])
+    final: int | None = None
+    while final is None:
         for child in children:
             _start_when_due(child)
         heard = signal.sigtimedwait(HEARD, TICK_SECONDS)
         if heard is not None and heard.si_signo != signal.SIGCHLD:
             break
-        for child in children:
-            _look_after(child)
+        codes = [code for child in children if (code := _look_after(child, finals)) in finals]
+        final = codes[0] if codes else None
     _stop(children)
-    return 0
+    return final or 0
 
 
 def _start_when_due(child: Child) -> None:
@@ -93,19 +97,21 @@ def _spawn(child: Child) -> subprocess.Popen[bytes]:
     )
 
 
-def _look_after(child: Child) -> None:
-    """Notices a death; the next start waits longer each time."""
+def _look_after(child: Child, final: Collection[int]) -> int | None:
+    """Notices a death; the next start waits longer each time. The exit code of one that runs all the time."""
     if child.process is None or child.process.poll() is None:
-        return
+        return None
     code, child.process = child.process.returncode, None
     if child.once:
         child.due_at = float("inf")
-        return
+        return None
     if time.monotonic() - child.started_at > STEADY_SECONDS:
         child.pause_seconds = 0.0
     _put_off(child)
     how = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
-    _say(f"{child.name} {how}; starting it again in {child.pause_seconds:.0f} s")
+    if code not in final:
+        _say(f"{child.name} {how}; starting it again in {child.pause_seconds:.0f} s")
+    return code
 
 
 def _put_off(child: Child) -> None:

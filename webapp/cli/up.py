@@ -12,8 +12,9 @@ from typing import Any
 
 import click
 
+from webapp.agent.exclusion import wait_for_the_last_one
 from webapp.cli import children, lock, web_account, workspace_image
-from webapp.cli.failure import AddressTaken
+from webapp.cli.failure import OTHER_VERSION, AddressTaken
 from webapp.cli.house import ACTOR, now
 from webapp.cli.steps import Steps
 from webapp.engines import recipe
@@ -24,11 +25,12 @@ from webapp.simulation import state as simulation
 from webapp.simulation.install import state_file_in
 from webapp.store.migrate import upgrade
 from webapp.store.reads import house as reads
+from webapp.store.schema import reaching
 from webapp.store.session import Store
 
 Furnish = Callable[[Store], None]
 
-PORT_SECONDS = 8.0      # an `up` that was killed may have left a web process that is still ending
+END_SECONDS = 8.0       # an `up` that was killed may have left a web process and an agent that are still ending
 
 
 @click.command(name="up")
@@ -51,8 +53,10 @@ def start(*, furnish: Furnish | None = None) -> None:
     lock.take(settings.state_dir)
     load_secret_key(settings)
     check_registry_auth(settings)
+    _wait_for_port(settings)
+    store = Store(settings.database_url)
+    _wait_for_agent(settings, store)
     with steps.step("database"):
-        store = Store(settings.database_url)
         upgrade(store)
         _seed(store, settings)
         if furnish:
@@ -61,7 +65,6 @@ def start(*, furnish: Furnish | None = None) -> None:
     _prepare_image(store, settings, steps)
     store.close()
     plan = _plan(settings, steps)
-    _wait_for_port(settings)
     _become_supervisor(plan)
 
 
@@ -100,13 +103,14 @@ def _plan(settings: Settings, steps: Steps) -> dict[str, Any]:
     if account:
         web |= {"uid": account.uid, "gid": account.gid}
     agent = {"name": "agent", "command": children.agent_command()}
-    return {"children": [agent, web, {"name": "announce", "command": children.announce_command(), "once": True}]}
+    announce = {"name": "announce", "command": children.announce_command(), "once": True}
+    return {"children": [agent, web, announce], "final": [OTHER_VERSION]}
 
 
 def _wait_for_port(settings: Settings) -> None:
     """Raises AddressTaken: better one sentence now than a web process that dies again and again."""
     host, port = settings.listen_address
-    deadline = time.monotonic() + PORT_SECONDS
+    deadline = time.monotonic() + END_SECONDS
     while True:
         try:
             family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -118,6 +122,15 @@ def _wait_for_port(settings: Settings) -> None:
             if time.monotonic() >= deadline or isinstance(error, socket.gaierror):
                 raise AddressTaken(address=settings.listen, why=(error.strerror or str(error)).lower()) from error
             time.sleep(0.2)
+
+
+def _wait_for_agent(settings: Settings, store: Store) -> None:
+    """Before anything is upgraded: an older one would be ended by that, and ours refused as long as it lives.
+
+    Raises:  AgentAlreadyRuns, AgentRunsElsewhere, DatabaseUnreachable.
+    """
+    with reaching(store):
+        wait_for_the_last_one(settings.state_dir, store, seconds=END_SECONDS)
 
 
 def _become_supervisor(plan: dict[str, Any]) -> None:

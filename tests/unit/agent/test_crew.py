@@ -14,8 +14,8 @@ from sqlalchemy import text
 
 import webapp.agent
 from agent.stage import INSTANCE, Stage
-from webapp.agent.alone import alone, alone_on
 from webapp.agent.crew import Crew
+from webapp.agent.exclusion import alone, alone_on
 from webapp.agent.outage import Outage
 from webapp.agent.reconciler import HostLoop
 from webapp.engines.fake import FakeEngine

@@ -41,11 +41,11 @@ def lost_deadlock() -> OperationalError:
 
 
 class AilingStore:
-    """The store, in which a few writes fail from number `at` on: before their commit, or with an answer that is lost."""
+    """The store, in which three writes fail, from number `at` on: before the commit, or with an answer that is lost."""
 
-    def __init__(self, store: Store, at: int, error: Callable[[], Exception], *, committed: bool, times: int = 3) -> None:
+    def __init__(self, store: Store, at: int, error: Callable[[], Exception], *, committed: bool) -> None:
         self._store, self._error, self._committed = store, error, committed
-        self._failing = range(at, at + times)
+        self._failing = range(at, at + 3)
         self.read = store.read
         self.writes = 0
 

@@ -48,7 +48,7 @@ def test_bad_setting_is_one_sentence(berth: Berth, monkeypatch: pytest.MonkeyPat
 
 def test_database_that_was_never_made_says_what_to_run(berth: Berth) -> None:
     done = berth("user", "list")
-    assert done.code == 1 and "berth migrate" in done.err
+    assert done.code == 6 and "berth migrate" in done.err
 
 
 def test_database_that_cannot_be_opened_is_one_sentence(house: Berth, state: Path) -> None:
@@ -238,7 +238,7 @@ def test_lock_is_taken_once(state: Path) -> None:
 def test_port_of_another_program_is_named_before_anything_starts(
     state: Path, monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(up, "PORT_SECONDS", 0)
+    monkeypatch.setattr(up, "END_SECONDS", 0)
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
