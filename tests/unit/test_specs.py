@@ -60,8 +60,8 @@ class TestSpec:
         assert spec_of(workspace).labels == {
             "berth.instance": "test1", "berth.workspace": "abc", "berth.revision": "3",
             "berth.ports": "jupyter=20001,ssh=20000", "berth.gpus": "",
-            "berth.shape": "shm=1 mounts=v1:ro", "berth.limits": "cpu=2000 memory=8", "berth.origin": "berth/workspace:1",
-            "berth.image.private": ""}
+            "berth.shape": "shm=1 mounts=v1:ro", "berth.limits": "cpu=2000 memory=8",
+            "berth.origin": "berth/workspace:1", "berth.image.private": ""}
         assert spec_of(workspace).name == "berth-test1-w-abc-r3"
 
     def test_publishes_each_service_on_one_address(self, workspace: WorkspaceInFull) -> None:

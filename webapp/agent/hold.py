@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from webapp.agent.context import HostContext
 from webapp.domain.container import Container
-from webapp.domain.hold import compare
+from webapp.domain.hold import compare, present
 from webapp.domain.plan import Wanted
 from webapp.services import hold as records
 from webapp.store.reads import hold as reads
@@ -19,5 +19,6 @@ def look(context: HostContext, on: Hold, rows: Sequence[Wanted], listed: Sequenc
     with context.store.read() as session:
         asked = reads.asked_since(session, on.since)
     findings = compare(rows, details, instance=context.instance, asked=asked)
+    there = present(context.instance, [detail.container for detail in details])
     with context.store.write() as session:
-        records.record(session, context.host_id, findings, epoch=context.epoch, now=context.now())
+        records.record(session, context.host_id, findings, there, epoch=context.epoch, now=context.now())

@@ -99,6 +99,10 @@ WORDINGS: dict[str, Wording] = {
         N_("Not checked: PyTorch needs %(least)s of memory for it, and the workspace has %(memory)s."),
         "",
     ),
+    "torch_adopted": Wording(
+        N_("Not checked: it was running already when the database took it over."),
+        "",
+    ),
     "torch_blind": Wording(
         N_("PyTorch %(torch)s (CUDA %(cuda)s) sees no GPU."),
         N_("Show this to an administrator: mostly the driver of the host is too old for the image."),

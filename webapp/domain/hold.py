@@ -85,6 +85,10 @@ class Truth:
     folders: list[list[Any]]            # [folder of the host, read only], where no label names their volumes
 
     @property
+    def tells_limits(self) -> bool:
+        return 0 not in (self.cpu_millis, self.memory_bytes)
+
+    @property
     def limits(self) -> str:
         return moving.limits(Limits(self.cpu_millis, self.memory_bytes, self.shm_bytes))
 
@@ -102,6 +106,14 @@ class Finding:
     @property
     def mark(self) -> str:
         return mark(self.kind, self.facts)
+
+
+@dataclass(frozen=True, slots=True)
+class Present:
+    """Ids of workspaces that have a container on a host, and of those one that is up."""
+
+    there: frozenset[str]
+    up: frozenset[str]
 
 
 _ORDER = {kind: rank for rank, kind in enumerate(FindingKind)}
@@ -150,6 +162,12 @@ def compare(
     return tuple(sorted(findings, key=lambda finding: (_ORDER[finding.kind], finding.workspace_id)))
 
 
+def present(instance: str, listed: Sequence[Container]) -> Present:
+    named = [(one.labels.get(LABEL_WORKSPACE, ""), one) for one in listed]
+    ours = [(id_, one) for id_, one in named if _is_named_for(instance, id_, one)]
+    return Present(frozenset(id_ for id_, _ in ours), frozenset(id_ for id_, one in ours if one.is_up))
+
+
 def choices(kind: str, facts: Mapping[str, Any]) -> tuple[Decision, ...]:
     """What may be decided; whether an unknown container can be adopted is the services' to say."""
     truth = truth_in(facts)
@@ -193,14 +211,16 @@ def _of_row(row: Wanted, truth: Truth | None, asked: bool) -> Finding | None:
 
 
 def _of_resting(row: Wanted, truth: Truth | None) -> Finding | None:
-    """Stopped or failed, and down. What it was made with counts again at its next start; only the container matters."""
+    """Stopped or failed, and down. Ports, cards and mounts are compared at its next start; limits are in no label once
+    they were changed while it ran.
+    """
     if row.container_id is None:
         return None
     if truth is None:
         return _finding(FindingKind.GONE, row.workspace_id, None, row)
-    if truth.container_id == row.container_id:
-        return None
-    return _finding(FindingKind.MOVED, row.workspace_id, truth, row, [Difference.CONTAINER])
+    seen = (Difference.CONTAINER, Difference.LIMITS)
+    differs = [difference for difference in _differences(row, truth) if difference in seen]
+    return _finding(FindingKind.MOVED, row.workspace_id, truth, row, differs) if differs else None
 
 
 def _is_to_run(row: Wanted) -> bool:
@@ -214,7 +234,7 @@ def _differences(row: Wanted, truth: Truth) -> list[Difference]:
         Difference.PORTS: dict(truth.ports) != {str(service): port for service, port in row.ports.items()},
         Difference.GPUS: truth.gpus != list(row.gpus),
         Difference.SHAPE: shape not in (row.shape, None),
-        Difference.LIMITS: 0 not in (truth.cpu_millis, truth.memory_bytes) and truth.limits != row.limits,
+        Difference.LIMITS: truth.tells_limits and truth.limits != row.limits,
     }
     return [difference for difference, is_so in differs.items() if is_so]
 

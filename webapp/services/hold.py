@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from webapp.domain import hold
 from webapp.domain.actor import Actor
-from webapp.domain.hold import Decision, Finding, FindingKind
+from webapp.domain.hold import Decision, Finding, FindingKind, Present
 from webapp.domain.hold_errors import AlreadyOnHold, FindingChanged, NoFinding, NotADecision, NotOnHold, OnHold
 from webapp.errors import N_, InvalidInput
 from webapp.services import access, events, hold_origin, intent, locks
@@ -25,7 +25,7 @@ from webapp.store.tables import AgentState, HoldFinding
 
 RESTORE = "restore"
 MOST_WHY = 500                                  # characters
-LOOKED_EVERY = timedelta(seconds=5)             # how often "looked" is written down while nothing else changes
+LOOKED_EVERY = timedelta(seconds=5)             # how often a look is written down while nothing else changes
 NOT_FOR_THIS_KIND = N_("That is no way out here: choose another one.")
 
 
@@ -64,7 +64,9 @@ def refuse_cards(session: Session) -> None:
         raise OnHold()
 
 
-def record(session: Session, host_id: str, findings: Sequence[Finding], *, epoch: int, now: datetime) -> bool:
+def record(
+    session: Session, host_id: str, findings: Sequence[Finding], present: Present, *, epoch: int, now: datetime,
+) -> bool:
     """What the agent found on a host, all of it; what no longer differs goes. A decision about something that has
     changed since is undone, and said to have been. False = a newer agent runs, or the hold is over.
     """
@@ -80,10 +82,11 @@ def record(session: Session, host_id: str, findings: Sequence[Finding], *, epoch
         changed |= _write(session, host_id, there.pop(finding.workspace_id, None), finding, current.since, now)
     for row in there.values():
         session.delete(row)
-    looked = current.looked.get(host_id)
-    if changed or there or looked is None or now - looked >= LOOKED_EVERY:
-        moments = {**(state.hold.get("looked") or {}), host_id: now.isoformat()}
-        state.hold = {**state.hold, "looked": moments}
+    seen = {"there": sorted(present.there), "up": sorted(present.up)}
+    look = current.looks.get(host_id)
+    if changed or there or look is None or look.present != present or now - look.at >= LOOKED_EVERY:
+        looks = {**(state.hold.get("looks") or {}), host_id: {"at": now.isoformat(), **seen}}
+        state.hold = {**state.hold, "looks": looks}
     return True
 
 

@@ -8,7 +8,7 @@ nothing itself while the hold lasts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -19,7 +19,8 @@ from webapp.domain import hold as rules
 from webapp.domain.actor import Actor
 from webapp.domain.hold import Decision, FindingKind, Truth
 from webapp.domain.hold_errors import HoldBlind, HoldClash, NotADecision, NotOnHold, Undecided
-from webapp.services import access, events, gpus, hold, hold_origin, hold_rows, intent, locks, ports
+from webapp.domain.workspace import Desired, Phase
+from webapp.services import access, events, gpus, hold, hold_origin, hold_rows, intent, locks, ports, wishes
 from webapp.services.operations import requeue_running
 from webapp.store.reads import hold as reads
 from webapp.store.reads.hold import FindingRow, Hold
@@ -54,10 +55,12 @@ def release(session: Session, actor: Actor, *, keep_rest: bool = False, now: dat
     state = hold.lock(session)
     if state.hold is None:
         raise NotOnHold()
-    _refuse_blind(session, reads.as_hold(state.hold), now)
+    on = reads.as_hold(state.hold)
+    _refuse_blind(session, on, now)
     locks.hosts(session)
     list(session.scalars(select(Workspace.id).order_by(Workspace.id).with_for_update(**locks.ROW)))
     cases = [_case(session, found, _decision(found, keep_rest=keep_rest)) for found in _decided(session, keep_rest)]
+    _free_what_is_down(session, on, {case.found.workspace_id for case in cases}, now)
     _refuse_clashes(session, cases)
     for case in cases:
         _give_back(session, case, now)
@@ -79,8 +82,8 @@ def release(session: Session, actor: Actor, *, keep_rest: bool = False, now: dat
 
 def _refuse_blind(session: Session, on: Hold, now: datetime) -> None:
     for host in session.scalars(select(Host).order_by(Host.name)):
-        looked = on.looked.get(host.id)
-        if looked is None or now - looked > FRESH or host.unreachable_since is not None:
+        look = on.looks.get(host.id)
+        if look is None or now - look.at > FRESH or host.unreachable_since is not None:
             raise HoldBlind(host=host.name)
 
 
@@ -144,6 +147,20 @@ def _refuse_clashes(session: Session, cases: Sequence[_Case]) -> None:
         for port in sorted(case.ports.values()):
             if (other := taken.setdefault((case.found.host_id, port), name)) != name:
                 raise HoldClash(one=other, other=name, what=f"port {port}")
+
+
+def _free_what_is_down(session: Session, on: Hold, concerned: Collection[str], now: datetime) -> None:
+    """Of workspaces about which there is nothing to decide: those that are not to run and were seen down hold no cards,
+    and those that were to be removed and have nothing left hold no ports either. The agent would give them back after
+    its next look; who has them by now is asked before that.
+    """
+    for row in session.scalars(select(Workspace).where(Workspace.phase != Phase.REMOVED)):
+        look = on.looks.get(row.host_id)
+        if look is None or row.id in concerned or wishes.is_to_run(row) or row.id in look.present.up:
+            continue
+        gpus.release(session, row.id)
+        if row.desired == Desired.REMOVED and row.id not in look.present.there:
+            ports.release_all(session, row.id, now)
 
 
 def _names(session: Session) -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import delete, select
 from sqlalchemy.orm import Session
 
-from webapp.domain import progress
+from webapp.domain import gpu_check, progress
 from webapp.domain.actor import Actor
 from webapp.domain.hold import Difference, FindingKind, Truth
 from webapp.domain.names import suggest_name
@@ -18,6 +18,7 @@ from webapp.services.hold_origin import Origin
 from webapp.store.reads.hold import FindingRow
 from webapp.store.tables import Workspace, WorkspaceSecret
 
+UNTRIED = gpu_check.Finding(gpu_check.CheckState.UNAVAILABLE, "torch_adopted")    # its programs are at work there
 _MADE_ANEW = frozenset({Difference.PORTS, Difference.GPUS, Difference.SHAPE})
 
 
@@ -36,7 +37,7 @@ def adopt(session: Session, row: Workspace | None, found: FindingRow, truth: Tru
               Phase.RUNNING if truth.is_up else Phase.STOPPED, now)
     if truth.is_up:
         row.started_at = datetime.fromisoformat(truth.since) if truth.since else now
-        row.gpu_check = None
+        row.gpu_check = UNTRIED.as_json(now) if truth.gpus else None
     session.flush()
     before.set_mounts(session, row.id, mounts.items())
     return row
@@ -47,6 +48,8 @@ def keep(
 ) -> None:
     """The agent goes on from the row, as domain.hold_words has promised."""
     is_to_run = bool((found.facts.get("was") or {}).get("is_to_run"))
+    if truth is not None:
+        _limited(row, truth)
     if found.kind == FindingKind.DOWN_BUT_WANTED or (found.kind == FindingKind.GONE and is_to_run):
         row.before_change = None
         wishes.want(session, actor, row, Desired.RUNNING, "workspace.start", now=now)
@@ -76,7 +79,8 @@ def _keep_as_it_is(
     if differs & _MADE_ANEW:
         return
     _recorded(row, truth)
-    if Difference.LIMITS in differs:        # like a change that was asked for while it ran: it can be taken back
+    if truth.is_up and Difference.LIMITS in differs:
+        # Like a change that was asked for while it ran: it can be taken back.
         before.keep(session, row, ran=True)
         row.before_change = {**(row.before_change or {}), "cpu_millis": truth.cpu_millis,
                              "memory_bytes": truth.memory_bytes}
@@ -97,7 +101,13 @@ def _take_over(row: Workspace, truth: Truth) -> None:
 def _recorded(row: Workspace, truth: Truth) -> None:
     row.container_id, row.revision = truth.container_id, truth.revision
     row.private_image = truth.image if truth.is_private else None
-    row.applied_limits = {"container": truth.container_id, "limits": truth.limits}
+    _limited(row, truth)
+
+
+def _limited(row: Workspace, truth: Truth) -> None:
+    """What they are: once they were changed while it ran, no label says so."""
+    if truth.tells_limits:
+        row.applied_limits = {"container": truth.container_id, "limits": truth.limits}
 
 
 def _answered(row: Workspace, desired: Desired, phase: Phase, now: datetime) -> None:

@@ -18,11 +18,19 @@ _WISHES = ("workspace.launch", "workspace.start", "workspace.stop", "workspace.r
 
 
 @dataclass(frozen=True, slots=True)
+class Look:
+    """The agent's last one at a host."""
+
+    at: datetime
+    present: hold.Present
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     since: datetime
     why: str                                # "restore", or what an administrator wrote
     made_at: datetime | None                # of the backup that was restored
-    looked: Mapping[str, datetime]          # host id → when the agent looked last
+    looks: Mapping[str, Look]               # by host id
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,10 +59,10 @@ def is_on(session: Session) -> bool:
 
 
 def as_hold(written: Mapping[str, Any]) -> Hold:
-    looked = {host_id: datetime.fromisoformat(moment) for host_id, moment in (written.get("looked") or {}).items()}
+    looks = {host_id: _look(look) for host_id, look in (written.get("looks") or {}).items()}
     made_at = written.get("made_at")
     return Hold(datetime.fromisoformat(written["since"]), str(written.get("why") or ""),
-                datetime.fromisoformat(made_at) if made_at else None, looked)
+                datetime.fromisoformat(made_at) if made_at else None, looks)
 
 
 def findings(session: Session) -> list[FindingRow]:
@@ -79,6 +87,11 @@ def forgotten(session: Session, host_id: str) -> frozenset[str]:
     """Ids of workspaces whose containers are left alone for ever."""
     return frozenset(session.scalars(select(HoldFinding.workspace_id).where(
         HoldFinding.host_id == host_id, HoldFinding.decision == hold.Decision.FORGET)))
+
+
+def _look(written: Mapping[str, Any]) -> Look:
+    present = hold.Present(frozenset(written["there"]), frozenset(written["up"]))
+    return Look(datetime.fromisoformat(written["at"]), present)
 
 
 def _row(
