@@ -10,7 +10,7 @@ from flask_wtf.csrf import CSRFProtect
 import webapp
 from webapp.settings import Settings, house_rules, load_secret_key
 from webapp.store.session import Store
-from webapp.web import answers, assets, auth, frame, guards, language, limits, shown
+from webapp.web import again, answers, assets, auth, frame, guards, language, limits, shown
 from webapp.web.context import EXTENSION, Berth, Clock, utc_now
 from webapp.web.pages import (
     admin,
@@ -56,6 +56,7 @@ def create_app(settings: Settings, store: Store, *, clock: Clock = utc_now) -> F
     frame.install(app)
     for page in PAGES:
         app.register_blueprint(page.blueprint)
+    again.install(app)
     return app
 
 

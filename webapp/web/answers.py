@@ -17,12 +17,15 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from werkzeug.exceptions import HTTPException
 
 from webapp.errors import N_, AppError, InvalidInput
+from webapp.store.failures import CommitUnknown
+from webapp.store.revisions import OtherVersion
 from webapp.web.context import here
 from webapp.web.shown import sentence
 from webapp.web.words import gettext
 
 log = structlog.get_logger()
 BUSY_RETRY_SECONDS = 5
+UPGRADE_RETRY_SECONDS = 30
 POLL = "/poll/"     # paths that pages ask by themselves
 
 SENTENCES = {
@@ -51,9 +54,15 @@ NEXT_STEPS = {
 }
 CSRF_SENTENCE = N_("This page was open for too long, or you signed in elsewhere, so its form is no longer valid.")
 
+OTHER_VERSION_SENTENCE = N_("Berth is being upgraded. This page is still of the other version.")
+OTHER_VERSION_STEP = N_("Reload in a minute. Workspaces do not notice. If it stays, tell an administrator: the web "
+                        "process has to be started again.")
+
 
 def install(app: Flask) -> None:
     app.register_error_handler(AppError, _app_error)
+    app.register_error_handler(OtherVersion, _other_version)
+    app.register_error_handler(CommitUnknown, _commit_unknown)
     app.register_error_handler(CSRFError, _csrf_error)
     app.register_error_handler(HTTPException, _http_error)
     app.register_error_handler(OperationalError, _database_error)
@@ -92,6 +101,20 @@ def _app_error(error: AppError) -> Response:
         if isinstance(error, InvalidInput) else ()
     title = sentence(error.title, error.facts)
     return problem(error.status, error.code, title, advice=_advice(error.status), errors=errors, retry=error.retry)
+
+
+def _other_version(error: OtherVersion) -> Response:
+    """An upgrade, made beside this process; the page for those who only see that it happens."""
+    if not request.path.startswith(POLL):
+        log.warning("web.other_version", request_id=g.get("request_id"), detail=str(error))
+    response = problem(503, error.code, gettext(OTHER_VERSION_SENTENCE), advice=gettext(OTHER_VERSION_STEP), retry=True)
+    response.headers["Retry-After"] = str(UPGRADE_RETRY_SECONDS)
+    return response
+
+
+def _commit_unknown(error: CommitUnknown) -> Response:
+    log.error("web.error", request_id=g.get("request_id"), code=error.code)
+    return problem(error.status, error.code, gettext(error.title), advice=gettext(NEXT_STEPS[405]))
 
 
 def _csrf_error(_error: CSRFError) -> Response:

@@ -44,7 +44,7 @@ def install(app: Flask, *, instance: str, secure: bool) -> None:
         PERMANENT_SESSION_LIFETIME=STAYS_SIGNED_IN,
         BERTH_DEVICE_COOKIE=f"{prefix}berth-{instance}-device",
     )
-    manager = LoginManager(app)
+    manager = LoginManager(app, add_context_processor=False)    # it would ask the database for an error page, too
     manager.session_protection = None   # people carry laptops from network to network
     manager.user_loader(_load)
     app.before_request(_gate)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -60,8 +60,11 @@ def reading() -> AbstractContextManager[Session]:
     return here().store.read()
 
 
-def writing() -> AbstractContextManager[Session]:
-    return here().store.write()
+@contextmanager
+def writing() -> Iterator[Session]:
+    with here().store.write() as session:
+        yield session
+    g.has_written = True    # see again.py
 
 
 def member() -> SignedIn:
