@@ -77,8 +77,12 @@ class House:
     def __init__(
         self, folder: Path, ground: Ground, instance: str, ports: tuple[int, int], *, url: str | None = None,
         settings: Mapping[str, str] | None = None, toolkit: Toolkit | None = None,
+        begin: Callable[[House], None] | None = None,
     ) -> None:
-        """`url`: where the agent finds the engine, when that is not where the ground is.   `toolkit`: of its cards."""
+        """`url`: where the agent finds the engine, when that is not where the ground is.   `toolkit`: of its cards.
+
+        `begin`: fills the database, as it is to be found; else it is a new one.
+        """
         self.folder, self.ground, self.instance, self.toolkit = folder, ground, instance, toolkit
         cards = {"SIMULATED_GPUS": "requested"} if toolkit else {}
         self.environment = self._environment(url or ground.url, ports, {**cards, **(settings or {})})
@@ -88,9 +92,7 @@ class House:
         self.agent: Process | None = None
         self.rival: Process | None = None
         self.web: Process | None = None
-        upgrade(self.store)
-        with self.store.write() as session:
-            hosts.ensure_local(session, name="local", engine_url=self.settings.engine_url, now=now())
+        (begin or _new)(self)
 
     @property
     def docker(self) -> docker.DockerClient:
@@ -240,10 +242,16 @@ class House:
         return {**foreign, **{f"BERTH_{key}": value for key, value in own.items()}}
 
 
+def _new(house: House) -> None:
+    upgrade(house.store)
+    with house.store.write() as session:
+        hosts.ensure_local(session, name="local", engine_url=house.settings.engine_url, now=now())
+
+
 @contextlib.contextmanager
 def open_house(
     folder: Path, ground: Ground, *, url: str | None = None, settings: Mapping[str, str] | None = None,
-    toolkit: Toolkit | None = None,
+    toolkit: Toolkit | None = None, begin: Callable[[House], None] | None = None,
 ) -> Iterator[House]:
     """What an engine that tests share has of it is removed at the end; an engine of the test's own goes whole."""
     with contextlib.ExitStack() as stack:
@@ -251,5 +259,5 @@ def open_house(
         if ground.namespace is None:
             instance = stack.enter_context(parts.instance(ground.url))
         ports = stack.enter_context(block_of_ports())
-        house = House(folder, ground, instance, ports, url=url, settings=settings, toolkit=toolkit)
+        house = House(folder, ground, instance, ports, url=url, settings=settings, toolkit=toolkit, begin=begin)
         yield stack.enter_context(contextlib.closing(house))
