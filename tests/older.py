@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from webapp.store.session import Store
 RECORDINGS = Path(__file__).parent / "recordings" / "houses"
 REVISIONS = ("0001", "0002")
 PASSWORD = "correct horse battery"      # of everybody in them
+NOW = datetime(2026, 12, 1, 9, 0, tzinfo=UTC)       # later than everything in them
 Words = Mapping[str, str]               # what stands for @WORD@; others stay as they are
 Rows = dict[str, list[dict[str, Any]]]  # table → rows, in the order of their insertion
 
