@@ -30,6 +30,7 @@ class Hold:
     since: datetime
     why: str                                # "restore", or what an administrator wrote
     made_at: datetime | None                # of the backup that was restored
+    instance: str | None                    # that the restored database is of; None = put on by hand
     looks: Mapping[str, Look]               # by host id
 
 
@@ -62,7 +63,7 @@ def as_hold(written: Mapping[str, Any]) -> Hold:
     looks = {host_id: _look(look) for host_id, look in (written.get("looks") or {}).items()}
     made_at = written.get("made_at")
     return Hold(datetime.fromisoformat(written["since"]), str(written.get("why") or ""),
-                datetime.fromisoformat(made_at) if made_at else None, looks)
+                datetime.fromisoformat(made_at) if made_at else None, written.get("instance"), looks)
 
 
 def findings(session: Session) -> list[FindingRow]:
