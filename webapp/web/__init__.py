@@ -16,6 +16,7 @@ from webapp.web.pages import (
     admin,
     change,
     gate,
+    hold,
     home,
     images,
     keys,
@@ -30,7 +31,7 @@ from webapp.web.pages import (
 
 PACKAGE = Path(webapp.__file__).parent
 MOST_BODY_BYTES = 1024 * 1024
-PAGES = (gate, home, launch, workspace, change, save, keys, me, admin, images, volumes, teams, people)
+PAGES = (gate, home, launch, workspace, change, save, keys, me, admin, hold, images, volumes, teams, people)
 
 
 def create_app(settings: Settings, store: Store, *, clock: Clock = utc_now) -> Flask:

@@ -11,7 +11,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from webapp.domain import hold
-from webapp.store.tables import AgentState, Event, HoldFinding, Host, Member, Workspace
+from webapp.store.tables import AgentState, Event, Gpu, HoldFinding, Host, Member, Volume, Workspace
 
 # Wishes for a workspace: of what somebody asks for while the hold lasts it is known that it is not done yet.
 _WISHES = ("workspace.launch", "workspace.start", "workspace.stop", "workspace.remove", "workspace.change")
@@ -76,6 +76,20 @@ def findings(session: Session) -> list[FindingRow]:
     members = dict(session.execute(select(Member.id, Member.username)).all())
     found = [_row(row, host, name, owner, members) for row, host, name, owner in rows]
     return sorted(found, key=lambda each: (hold.in_order(each.kind), each.name, each.workspace_id))
+
+
+@dataclass(frozen=True, slots=True)
+class Names:
+    """What ids in facts are called."""
+
+    cards: Mapping[str, str]                # UUID → "GPU 0"
+    volumes: Mapping[str, str]              # id → name
+
+
+def names(session: Session) -> Names:
+    cards = session.execute(select(Gpu.uuid, Gpu.index).where(Gpu.uuid.is_not(None), Gpu.index.is_not(None)))
+    return Names({str(uuid): f"GPU {index}" for uuid, index in cards},
+                 dict(session.execute(select(Volume.id, Volume.name)).all()))
 
 
 def asked_since(session: Session, since: datetime) -> frozenset[str]:

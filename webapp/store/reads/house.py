@@ -13,6 +13,7 @@ from sqlalchemy.orm import Session
 from webapp.domain.workspace import Desired, Phase
 from webapp.store.reads import cards
 from webapp.store.reads.cards import CardRow
+from webapp.store.reads.hold import Hold, as_hold
 from webapp.store.tables import (
     AgentState,
     Host,
@@ -34,6 +35,7 @@ class SignOfLife:
     epoch: int
     started_at: datetime | None
     alive_at: datetime | None
+    hold: Hold | None = None                # None = it may act
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,9 @@ class Checklist:
 
 def sign_of_life(session: Session) -> SignOfLife | None:
     state = session.get(AgentState, 1)
-    return None if state is None else SignOfLife(state.epoch, state.started_at, state.alive_at)
+    if state is None:
+        return None
+    return SignOfLife(state.epoch, state.started_at, state.alive_at, as_hold(state.hold) if state.hold else None)
 
 
 def hosts(session: Session) -> tuple[HostRow, ...]:
