@@ -2,39 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from sqlalchemy import select
 
 from agent.stage import Stage, check, check_at_rest
-from agent.yesterday import HOUSE, Yesterday, decide, findings, kinds, put_on, rows_of
+from agent.yesterday import HOUSE, OF_LOOKING, Yesterday, box, decide, end_hold, findings, kinds, put_on, rows_of
 from webapp.agent import fencing, operations, worker
-from webapp.domain.container import File, PublishedPort
+from webapp.domain.container import File
 from webapp.domain.hold import Decision
-from webapp.domain.hold_errors import FindingChanged, HoldBlind, HoldClash, NotADecision, OnHold, Undecided
+from webapp.domain.hold_errors import FindingChanged, HoldBlind, NotADecision, OnHold, Undecided
 from webapp.domain.operation import OperationKind, OperationState
-from webapp.domain.workspace import CONTAINER_PORTS, Desired, Phase, Service
+from webapp.domain.workspace import Desired, Phase
 from webapp.services import gpus, hold, workspaces
 from webapp.services import operations as asking
 from webapp.services.hold_release import release
 from webapp.store.tables import AgentState, Event, HoldFinding, Workspace, WorkspaceSecret
 
 MADE = File("/opt/made", 0o644, 10000, 10000, b"kept")
-OF_LOOKING = ("agent_state", "hosts", "hold_findings", "host_images", "events", "intent", "gpus")
-
-
-def end_hold(stage: Stage, *, keep_rest: bool = False) -> None:
-    stage.loop.one_pass()
-    stage.do(release, HOUSE, keep_rest=keep_rest)
-
-
-def box(stage: Stage, workspace: Workspace) -> Any:
-    """Its newest container."""
-    mine = [one for one in stage.machine.containers.values() if one.spec.labels["berth.workspace"] == workspace.id]
-    return max(mine, key=lambda one: int(one.spec.labels["berth.revision"]))
 
 
 @pytest.fixture
@@ -345,63 +331,3 @@ class TestAfterwards:
             assert session.get_one(AgentState, 1).hold is None
             assert [row.workspace_id for row in session.scalars(select(HoldFinding))] == [made["new"].id]
         assert actions == ["hold.put_on", "hold.release"]
-
-
-class TestClash:
-    def test_two_that_would_have_one_card_are_named_and_nothing_happens(self, stage: Stage) -> None:
-        stage.add_cards(1)
-        old = stage.running(name="old", gpus="1")
-        yesterday = Yesterday(stage)
-        stage.stop(old)
-        stage.settle()
-        new = stage.running(name="new", gpus="1")
-        yesterday.restore()
-        decide(stage, old="keep", new="adopt")
-        before = rows_of(stage.store)
-        with pytest.raises(HoldClash) as caught:
-            end_hold(stage)
-        assert {caught.value.facts["one"], caught.value.facts["other"]} == {"alice/old", "alice/new"}
-        assert "GPU 0" in caught.value.facts["what"]
-        after = rows_of(stage.store)
-        assert [t.name for t in before if before[t] != after[t] and t.name not in OF_LOOKING] == []
-        decide(stage, old="adopt")
-        end_hold(stage)
-        stage.settle()
-        assert stage.cards(new) and not stage.cards(old)
-        check_at_rest(stage)
-
-    def test_card_of_a_container_that_is_left_alone_is_given_to_nobody(self, stage: Stage) -> None:
-        stage.add_cards(1)
-        old = stage.running(name="old", gpus="1")
-        yesterday = Yesterday(stage)
-        stage.stop(old)
-        stage.settle()
-        stage.running(name="new", gpus="1")
-        yesterday.restore()
-        stage.loop.one_pass()
-        with pytest.raises(HoldClash):
-            end_hold(stage, keep_rest=True)
-
-    def test_port_that_was_handed_on_goes_to_who_has_it_when_the_former_is_forgotten(self, stage: Stage) -> None:
-        old = stage.running(name="old")
-        yesterday = Yesterday(stage)
-        stage.remove(old)
-        stage.settle()
-        new = stage.running(name="new")
-        spec = box(stage, new).spec
-        object.__setattr__(spec, "ports", as_yesterday(spec.ports, yesterday))
-        yesterday.restore()
-        decide(stage, old="keep", new="adopt")
-        with pytest.raises(HoldClash) as caught:
-            end_hold(stage)
-        assert caught.value.facts["what"].startswith("port ")
-        decide(stage, old="forget")
-        end_hold(stage)
-        assert set(stage.ports(new).values()) == {port.host_port for port in spec.ports}
-
-
-def as_yesterday(ports: Sequence[PublishedPort], yesterday: Yesterday) -> tuple[PublishedPort, ...]:
-    """On the ports of the only workspace that there was."""
-    rows = next(rows for table, rows in yesterday.rows.items() if table.name == "port_claims")
-    held = {CONTAINER_PORTS[Service(row["service"])]: row["port"] for row in rows}
-    return tuple(replace(port, host_port=held[port.container_port]) for port in ports)

@@ -9,13 +9,15 @@ from sqlalchemy import Table, select
 from agent.stage import Stage
 from webapp.domain.actor import Actor
 from webapp.services import hold
+from webapp.services.hold_release import release
 from webapp.store.reads import hold as reads
 from webapp.store.reads.hold import FindingRow
 from webapp.store.session import Store
-from webapp.store.tables import AgentState, Base
+from webapp.store.tables import AgentState, Base, Workspace
 
 Rows = dict[Table, list[dict[str, Any]]]
 HOUSE = Actor.house()
+OF_LOOKING = ("agent_state", "hosts", "hold_findings", "host_images", "events", "intent", "gpus")      # tables
 
 
 def rows_of(store: Store) -> Rows:
@@ -65,3 +67,14 @@ def decide(stage: Stage, **decisions: str) -> None:
     found = findings(stage)
     for name, decision in decisions.items():
         stage.do(hold.decide, HOUSE, found[name.replace("_", "-")].workspace_id, decision)
+
+
+def end_hold(stage: Stage, *, keep_rest: bool = False) -> None:
+    stage.loop.one_pass()
+    stage.do(release, HOUSE, keep_rest=keep_rest)
+
+
+def box(stage: Stage, workspace: Workspace) -> Any:
+    """Its newest container."""
+    mine = [one for one in stage.machine.containers.values() if one.spec.labels["berth.workspace"] == workspace.id]
+    return max(mine, key=lambda one: int(one.spec.labels["berth.revision"]))
