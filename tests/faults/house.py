@@ -18,6 +18,7 @@ from typing import Any
 import docker
 import parts
 import requests
+from databases import IS_POSTGRESQL, databases
 from sqlalchemy import select
 
 from faults import agents
@@ -253,11 +254,16 @@ def open_house(
     folder: Path, ground: Ground, *, url: str | None = None, settings: Mapping[str, str] | None = None,
     toolkit: Toolkit | None = None, begin: Callable[[House], None] | None = None,
 ) -> Iterator[House]:
-    """What an engine that tests share has of it is removed at the end; an engine of the test's own goes whole."""
+    """What an engine or PostgreSQL that tests share has of it goes at the end; an engine of its own goes whole."""
     with contextlib.ExitStack() as stack:
         instance = f"{parts.INSTANCE_PREFIX}own000"
         if ground.namespace is None:
             instance = stack.enter_context(parts.instance(ground.url))
         ports = stack.enter_context(block_of_ports())
+        if IS_POSTGRESQL:
+            name = f"house-{ports[0]}"
+            server = stack.enter_context(databases(folder))
+            settings = {"DATABASE_URL": server.make(name), **(settings or {})}
+            stack.callback(server.drop, name)
         house = House(folder, ground, instance, ports, url=url, settings=settings, toolkit=toolkit, begin=begin)
         yield stack.enter_context(contextlib.closing(house))

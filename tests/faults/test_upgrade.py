@@ -155,6 +155,7 @@ class TestUnderARunningBerth:
         assert web.is_alive and "Traceback" not in web.said()
         assert (lives(house), deeds(house, began)) == (before, [])
 
+    @pytest.mark.sqlite     # web would need a way into the tests' server for an account of its own
     def test_berth_up_ends_with_the_code(self, house: House, upgrade: Callable[[], None]) -> None:
         for process in (house.agent, house.web):
             if process is not None:
