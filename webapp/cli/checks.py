@@ -16,6 +16,7 @@ from webapp.engines import Capabilities, open_engine
 from webapp.engines.findings import Finding
 from webapp.errors import AppError, EngineError
 from webapp.settings import Settings, check_registry_auth, load_secret_key
+from webapp.store.reads import hold
 from webapp.store.reads import house as reads
 from webapp.store.schema import DatabaseBehind, check_current
 from webapp.store.session import Store
@@ -61,6 +62,7 @@ def run(settings: Settings) -> Iterator[Check]:
         yield database
         if database.ok:
             yield _agent(store)
+            yield from _hold(store)
         yield _web(settings)
         yield from _engine(settings, store if database.ok else None)
         if database.ok:
@@ -119,6 +121,14 @@ def _agent(store: Store) -> Check:
         sign = reads.sign_of_life(session)
     seen = f"last sign of life {sign.alive_at:%Y-%m-%d %H:%M:%S} UTC" if sign and sign.alive_at else "has never run"
     return Check("agent", False, seen, "berth up, or berth agent under a service manager", reaches=True)
+
+
+def _hold(store: Store) -> Iterator[Check]:
+    with store.read() as session:
+        on = hold.current(session)
+    if on is not None:
+        yield Check("hold", False, f"on hold since {on.since:%Y-%m-%d %H:%M} UTC: the agent only looks", "berth hold",
+                    minor=True)
 
 
 def _web(settings: Settings) -> Check:

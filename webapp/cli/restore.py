@@ -16,7 +16,7 @@ from webapp.agent.exclusion import alone, alone_on
 from webapp.cli import archive, lock, restoring
 from webapp.cli.archive import DATABASE, INSTANCE, KEY_FILES, Manifest
 from webapp.cli.house import now
-from webapp.cli.signs import web_trouble
+from webapp.cli.signs import web_listens
 from webapp.errors import AppError, Conflict, SettingsError
 from webapp.services.restored import Restore
 from webapp.settings import Settings, load_settings
@@ -88,7 +88,9 @@ def command(file: Path, replace: bool) -> None:
         there = restoring.house(store)
         _refuse_house(settings, store, manifest, there, replace=replace)
         folder = stack.enter_context(_unpacked(file, manifest, restoring.scratch(settings, store)))
-        restore = Restore(manifest.made_at, moment, manifest.instance, there.epoch if there else 0)
+        before = there or restoring.House(0, 0)
+        restore = Restore(manifest.made_at, moment, manifest.instance, before.epoch, before.highest_uid,
+                          before.highest_gid)
         plan = Plan(settings, store, manifest, folder, f".replaced-{moment:%Y-%m-%dT%H-%M-%S}", restore)
         kept = _carry_out(plan)
     _tell(file, manifest, kept)
@@ -114,7 +116,7 @@ def _alone(settings: Settings, store: Store) -> Iterator[None]:
     with ExitStack() as stack:
         stack.callback(os.close, lock.take(settings.state_dir))
         stack.enter_context(alone(settings.state_dir))
-        if web_trouble(settings) is None:
+        if web_listens(settings):
             raise WebRuns(listen=settings.listen)
         with reaching(store):
             stack.enter_context(alone_on(store))

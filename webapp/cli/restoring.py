@@ -16,7 +16,7 @@ from webapp.store import copy_postgresql, copy_sqlite
 from webapp.store.files import fsync_folder, unused
 from webapp.store.migrate import upgrade
 from webapp.store.session import Store
-from webapp.store.tables import AgentState, Member, Workspace
+from webapp.store.tables import AgentState, Member, Team, Workspace
 
 UNREADABLE = "an unknown number of"     # of a damaged database, which is a reason to restore one
 
@@ -27,7 +27,9 @@ class House:
 
     members: int | str
     workspaces: int | str
-    epoch: int          # of its newest agent
+    epoch: int = 0          # of its newest agent; 0 = none, or nobody can tell
+    highest_uid: int = 0    # that it has given to a member; the same
+    highest_gid: int = 0
 
 
 def scratch(settings: Settings, store: Store) -> Path:
@@ -48,14 +50,16 @@ def house(store: Store) -> House | None:
                 return None
             members, workspaces = (connection.scalar(select(func.count()).select_from(table)) or 0
                                    for table in (Member, Workspace))
-            epoch = connection.scalar(select(AgentState.epoch)) or 0
+            numbers = (connection.scalar(select(column)) or 0
+                       for column in (AgentState.epoch, func.max(Member.uid), func.max(Team.gid)))
+            found = House(members, workspaces, *numbers)
     except DatabaseError:
         if path is None:
             raise
-        return House(UNREADABLE, UNREADABLE, 0)
+        return House(UNREADABLE, UNREADABLE)
     finally:
         store.close()
-    return House(members, workspaces, epoch) if members or workspaces else None
+    return found if members or workspaces else None
 
 
 def database(store: Store, settings: Settings, new: Path, restore: Restore, kept: str) -> Path | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import urllib.error
 import urllib.request
 from datetime import datetime, timedelta
@@ -36,6 +37,16 @@ def web_trouble(settings: Settings) -> str | None:
         return f"{address} answers {error.code}"
     except OSError as error:
         return f"{address}: {getattr(error, 'reason', error)}"
+
+
+def web_listens(settings: Settings) -> bool:
+    """Whether anything does where web would, however it is."""
+    host, port = settings.listen_address
+    try:
+        with socket.create_connection((_ANY.get(host, host), port), timeout=WEB_SECONDS):
+            return True
+    except OSError:
+        return False
 
 
 # Never by a proxy of the environment: the question is about this machine.

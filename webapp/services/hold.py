@@ -116,6 +116,7 @@ def decide(
 
 def decide_all(session: Session, actor: Actor, kind: str, decision: str, *, now: datetime) -> tuple[str, ...]:
     """The same about all of a kind; those for which it is no way out stay undecided: their names."""
+    _require_hold(session)
     left = []
     for found in reads.findings(session):
         if found.kind != kind:
@@ -128,7 +129,9 @@ def decide_all(session: Session, actor: Actor, kind: str, decision: str, *, now:
 
 
 def _require_hold(session: Session) -> None:
-    if not reads.is_on(session):
+    """Locked: nothing is found, decided or ended beside this transaction."""
+    on = select(AgentState.id).where(AgentState.hold.is_not(None)).with_for_update(**locks.ROW)
+    if session.scalar(on) is None:
         raise NotOnHold()
 
 

@@ -20,7 +20,7 @@ from webapp.domain.actor import Actor
 from webapp.domain.hold import Decision, FindingKind, Truth
 from webapp.domain.hold_errors import HoldBlind, HoldClash, NotADecision, NotOnHold, Undecided
 from webapp.domain.workspace import Desired, Phase
-from webapp.services import access, events, gpus, hold, hold_origin, hold_rows, intent, locks, ports, wishes
+from webapp.services import access, events, gpus, hold, hold_origin, hold_rows, intent, locks, numbers, ports, wishes
 from webapp.services.operations import requeue_running
 from webapp.store.reads import hold as reads
 from webapp.store.reads.hold import FindingRow, Hold
@@ -72,7 +72,8 @@ def release(session: Session, actor: Actor, *, keep_rest: bool = False, now: dat
     state.hold = None
     requeue_running(session)        # what the agent was at when the hold began
     events.write(session, actor, "hold.release", "hold", str(state.id), now=now, decided={
-        case.found.workspace_id: str(case.decision) for case in cases})
+        case.found.workspace_id: str(case.decision) for case in cases}, **{
+        numbers.HIGHEST_UID: max((case.truth.uid or 0 for case in cases if case.truth), default=0)})
     intent.ring(session)
     return len(cases)
 

@@ -14,12 +14,11 @@ from webapp.domain.actor import Actor
 from webapp.domain.names import parse_display_name, parse_username
 from webapp.domain.workspace import Desired
 from webapp.errors import N_, InvalidInput, NotFound
-from webapp.services import access, events, locks, passwords, workspaces
+from webapp.services import access, events, locks, numbers, passwords, workspaces
 from webapp.services.ids import new_id
 from webapp.services.problems import Problems
 from webapp.services.rows import change
 from webapp.store.tables import Invite, Member, Role, Team, Workspace
-from webapp.store.tables.people import FIRST_UID
 
 INVITE_TOKEN_BYTES = 24
 INVITE_LIFETIME = timedelta(days=7)
@@ -237,7 +236,7 @@ def _insert(
     problems.raise_if_any()
     member = Member(
         id=new_id(), username=username, display_name=display_name, role=role,
-        password_hash=passwords.hash_password(password), uid=_next_uid(session), created_at=now,
+        password_hash=passwords.hash_password(password), uid=numbers.next_uid(session), created_at=now,
     )
     session.add(member)
     session.flush()
@@ -250,9 +249,3 @@ def _refuse_taken_name(session: Session, username: str) -> None:
         select(Team.id).where(Team.name == username))
     if taken:
         raise InvalidInput.of("username", N_("“%(given)s” is taken. Choose another name."), given=username)
-
-
-def _next_uid(session: Session) -> int:
-    """One above the highest ever given: rows of members are never deleted, and their files stay on the hosts."""
-    highest = session.scalar(select(func.max(Member.uid)))
-    return max(FIRST_UID - 1, highest or 0) + 1

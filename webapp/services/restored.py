@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import delete, or_, select, update
+from sqlalchemy import delete, or_, update
 from sqlalchemy.orm import Session
 
 from webapp.domain.actor import Actor
 from webapp.domain.hold import Decision
 from webapp.domain.operation import OperationKind, OperationState
-from webapp.services import events, hold, operations
-from webapp.store.tables import AgentState, HoldFinding, Member, Operation
+from webapp.services import events, hold, numbers, operations
+from webapp.store.tables import HoldFinding, Member, Operation
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +23,8 @@ class Restore:
     now: datetime
     instance: str               # of what was restored: part of every name on an engine
     epoch_before: int           # of the agents of the database that was there; 0 = none
+    highest_uid: int = 0        # that it has given; the same
+    highest_gid: int = 0
 
     @property
     def hold(self) -> dict[str, Any]:
@@ -54,12 +56,8 @@ def finish(session: Session, restore: Restore) -> None:
     session.execute(update(Member).values(session_epoch=Member.session_epoch + restore.beyond))
     _end_operations(session, restore.now)
     events.write(session, Actor.house(), "database.restore", "hold", str(state.id), now=restore.now,
-                 made_at=restore.made_at.isoformat())
-
-
-def epoch(session: Session) -> int:
-    """Of the newest agent; 0 = there has been none."""
-    return session.scalar(select(AgentState.epoch)) or 0
+                 made_at=restore.made_at.isoformat(),
+                 **{numbers.HIGHEST_UID: restore.highest_uid, numbers.HIGHEST_GID: restore.highest_gid})
 
 
 def _end_operations(session: Session, now: datetime) -> None:

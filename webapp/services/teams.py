@@ -4,17 +4,16 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from webapp.domain.actor import Actor
 from webapp.domain.names import parse_team_name
 from webapp.domain.workspace import Desired
 from webapp.errors import N_, InvalidInput, NotFound
-from webapp.services import access, before, events, locks, workspaces
+from webapp.services import access, before, events, locks, numbers, workspaces
 from webapp.services.ids import new_id
 from webapp.store.tables import Member, Team, TeamMember, Volume, Workspace, WorkspaceMount
-from webapp.store.tables.people import FIRST_GID
 
 
 def create_team(session: Session, actor: Actor, *, name: str, now: datetime) -> Team:
@@ -22,8 +21,7 @@ def create_team(session: Session, actor: Actor, *, name: str, now: datetime) -> 
     name = parse_team_name(name, "name")
     locks.turn(session, locks.Lock.PEOPLE)
     _refuse_taken_name(session, name)
-    highest = session.scalar(select(func.max(Team.gid)))
-    team = Team(id=new_id(), name=name, gid=max(FIRST_GID - 1, highest or 0) + 1, created_at=now)
+    team = Team(id=new_id(), name=name, gid=numbers.next_gid(session), created_at=now)
     session.add(team)
     session.flush()
     events.write(session, actor, "team.create", "team", team.id, now=now, name=name, gid=team.gid)

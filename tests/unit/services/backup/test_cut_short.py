@@ -5,10 +5,9 @@ from __future__ import annotations
 
 import fcntl
 import os
-import threading
+import socket
 from collections.abc import Callable
 from contextlib import suppress
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -36,21 +35,9 @@ class TestInUse:
         assert berth("restore", file, "--replace").code == 0
 
     def test_running_web_refuses(self, berth: Any, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        class Healthz(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        server = HTTPServer(("127.0.0.1", 0), Healthz)
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
-        monkeypatch.setenv("BERTH_LISTEN", f"127.0.0.1:{server.server_port}")
-        done = berth("restore", file, "--replace")
-        thread.join()
-        server.server_close()
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            monkeypatch.setenv("BERTH_LISTEN", f"127.0.0.1:{listener.getsockname()[1]}")
+            done = berth("restore", file, "--replace")
         assert done.code == 4 and "Stop web first" in done.err
 
     def test_whoever_has_the_database_open_is_not_robbed_of_it(self, berth: Any, file: Path, backed: Store) -> None:

@@ -13,7 +13,7 @@ from sqlalchemy import func, select
 
 from services.backup.conftest import MODE, forged, members_of, names, restored
 from webapp.domain.operation import OperationKind, OperationState
-from webapp.services import images, operations, people
+from webapp.services import images, operations, people, teams
 from webapp.store.reads import agent as agent_reads
 from webapp.store.reads import hold as reads
 from webapp.store.session import Store
@@ -158,3 +158,21 @@ class TestRestore:
         done = berth("restore", file, "--replace")
         assert done.code == 0 and (state / "instance").read_text() == "house1\n"
         assert [path.read_text() for path in state.glob("instance.replaced-*")] == ["other1\n"]
+
+    def test_numbers_of_lost_members_and_teams_are_given_to_nobody(
+        self, berth: Any, file: Path, backed: Store, cast: Any, now: datetime,
+    ) -> None:
+        """Their files are on the disks."""
+        def newcomer(name: str) -> tuple[int, int]:
+            with backed.write() as session:
+                member = people.create_member(session, cast.carol, username=name, display_name="New",
+                                              password="correct horse battery", role=Role.MEMBER, now=now)
+                team = teams.create_team(session, cast.carol, name=f"{name}s", now=now)
+                numbers = member.uid, team.gid
+            backed.close()
+            return numbers
+
+        lost = newcomer("lost")
+        assert berth("restore", file, "--replace").code == 0
+        new = newcomer("next")
+        assert new[0] > lost[0] and new[1] > lost[1]
