@@ -24,7 +24,7 @@ CALLS = {
     "stop": ("stop",),
     "start": ("put", "start"),
     "move": ("put", "start", "remove_image", "commit", "create", "put", "start", "remove"),
-    "remove": ("stop", "remove", "remove_volume", "remove_image"),
+    "remove": ("stop", "remove", "remove_volume"),
 }
 CASES = [
     pytest.param(flow, number, side, id=f"{flow}-{side}-{number}-{call}")

@@ -29,7 +29,7 @@ CALLS = {
     "stop": ("stop",),
     "start": ("put", "start", "exec"),
     "move": ("remove_image", "commit", "create", "put", "start", "exec", "remove"),
-    "remove": ("stop", "remove", "remove_volume", "remove_image"),
+    "remove": ("stop", "remove", "remove_volume"),
 }
 STEPS = [(flow, number) for flow, calls in CALLS.items() for number in range(1, len(calls) + 1)]
 
@@ -103,6 +103,7 @@ def test_next_agent_finishes_what_a_killed_one_began(scene: Scene, step: tuple[s
     _settle(scene, workspace, flow)
 
 
+@pytest.mark.sqlite     # PostgreSQL's lock stays with the one that stands still: nobody takes over
 @pytest.mark.parametrize("step", STEPS, ids=_id)
 def test_one_that_stood_still_does_no_harm_when_it_goes_on(scene: Scene, step: tuple[str, int]) -> None:
     """Meanwhile the cards have become somebody else's. Its call comes late, and what it starts by it is taken down."""
