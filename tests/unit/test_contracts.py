@@ -84,7 +84,7 @@ def test_table_of_settings_in_the_readme_is_of_today() -> None:
 def test_exit_codes_in_the_readme_are_those_of_the_code() -> None:
     from webapp.cli import failure
     codes = {failure.FAILED, failure.USAGE, failure.NOT_FOUND, failure.REFUSED, failure.NOT_REACHED,
-             failure.INTERRUPTED, 0}
+             failure.OTHER_VERSION, failure.INTERRUPTED, 0}
     section = (ROOT / "README.md").read_text("utf-8").partition("| exit code |")[2].partition("\n\n")[0]
     assert {int(code) for code in re.findall(r"^\| (\d+) \|", section, re.MULTILINE)} == codes
 
