@@ -59,6 +59,11 @@ class Running:
         assert found, self.said()
         return found[0]
 
+    def invitation(self, *options: str) -> str:
+        """A link for one newcomer, as somebody on the server prints it; the first admin's is for one test only."""
+        return subprocess.run([Path(sys.executable).with_name("berth"), "user", "invite", *options], cwd=ROOT, check=True,
+                              env=self.environment, capture_output=True, text=True, timeout=60).stdout.strip()
+
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)
         return self.process.wait(STOP_SECONDS)

@@ -78,7 +78,7 @@ def test_dockerfile_is_mended_and_launched(
     assert shell.run("cat /etc/lab-release; printenv LAB") == f"made-by-hand\nmended\n{lab}\n"
 
     page.goto(f"{address}/delete")
-    expect(page.get_by_text("ada (1 workspace)")).to_be_visible()
+    expect(page.get_by_text("ben (1 workspace)")).to_be_visible()
     expect(page.get_by_role("button", name="Delete for good")).to_be_disabled()
 
     save_and_launch_again(page, shell, key, tmp_path)
@@ -118,9 +118,9 @@ def delete(page: Page, title: str) -> None:
 
 
 def become_admin(page: Page, berth: Running) -> None:
-    page.goto(berth.first_admin_link)
-    page.get_by_label("User name").fill("ada")
-    page.get_by_label("Your name").fill("Ada")
+    page.goto(berth.invitation("--admin"))
+    page.get_by_label("User name").fill("ben")
+    page.get_by_label("Your name").fill("Ben")
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Make my account").click()
     expect(page.get_by_role("link", name="Workspaces").first).to_be_visible()

@@ -68,7 +68,8 @@ def world(house: House) -> dict[str, tuple[str, str, str]]:
 
 def touched(house: House, since: datetime) -> list[str]:
     """What the engine was asked to do with this house's containers, images and volumes since then."""
-    events = house.docker.api.events(since=since, until=now(), decode=True)
+    span = {"since": f"{since.timestamp():.6f}", "until": f"{now().timestamp():.6f}"}    # a datetime loses its fraction
+    events = house.docker.api.events(**span, decode=True)
     mine = f"berth-{house.instance}"
     return [f"{event['Action']} {event['Actor']['Attributes'].get('name')}" for event in events
             if event["Action"].partition(":")[0] in TOUCHES
