@@ -61,8 +61,9 @@ class Running:
 
     def invitation(self, *options: str) -> str:
         """A link for one newcomer, as somebody on the server prints it; the first admin's is for one test only."""
-        return subprocess.run([Path(sys.executable).with_name("berth"), "user", "invite", *options], cwd=ROOT, check=True,
-                              env=self.environment, capture_output=True, text=True, timeout=60).stdout.strip()
+        command = [Path(sys.executable).with_name("berth"), "user", "invite", *options]
+        return subprocess.run(command, cwd=ROOT, env=self.environment, capture_output=True, text=True, timeout=60,
+                              check=True).stdout.strip()
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGINT)

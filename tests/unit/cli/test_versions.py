@@ -85,8 +85,8 @@ def behind(state: Path, tmp_path: Path) -> Iterator[Store]:
 def test_older_database_says_how_it_is_upgraded(behind: Store, berth: Berth) -> None:
     done = berth("user", "list")
     assert done.code == OTHER_VERSION and "Run: berth migrate" in done.err
-    assert berth("migrate").out == "database upgraded to 0003\n"
-    assert berth("migrate").out == "database is current at 0003\n"
+    assert berth("migrate").out == "database upgraded to 0004\n"
+    assert berth("migrate").out == "database is current at 0004\n"
     assert "alice" in berth("user", "list").out
 
 
