@@ -54,6 +54,13 @@ def test_form_is_filled_with_what_it_has_now(rack: None, alice: Browser, cast: C
     assert "Nothing changes so far." in text
 
 
+def test_preview_that_asks_before_anything_was_typed_says_that_nothing_changes(
+    rack: None, alice: Browser, launch: Launch,
+) -> None:
+    address = f"/poll/workspaces/{launch(gpus=(uuid(0),))}/change"      # its volume is mounted, too
+    assert "Nothing changes so far." in alice.get(address).text
+
+
 def test_its_own_cards_may_be_kept_and_others_not_be_taken(rack: None, alice: Browser, launch: Launch) -> None:
     mine, other = launch(gpus=(uuid(0),)), launch("run-2", gpus=(uuid(1),))
     for path in (f"/workspaces/{mine}/change", f"/poll/workspaces/{mine}/gpus"):

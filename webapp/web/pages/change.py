@@ -84,8 +84,10 @@ def change(workspace_id: str) -> tuple[str, int] | Response:
 
 @blueprint.get("/poll/workspaces/<workspace_id>/change")
 def poll(workspace_id: str) -> str:
+    """Without a query nothing was filled in yet: it is as it is now."""
     page = _read(workspace_id)
-    return render_template("parts/change_preview.html", **_facts(page, Form.half_filled(*FIELDS)))
+    form = Form.half_filled(*FIELDS) if request.args else _form(page)
+    return render_template("parts/change_preview.html", **_facts(page, form))
 
 
 @blueprint.get("/poll/workspaces/<workspace_id>/gpus")
