@@ -16,7 +16,7 @@ from webapp.store.revisions import migrations_folder
 from webapp.store.session import Store
 
 RECORDINGS = Path(__file__).parent / "recordings" / "houses"
-REVISIONS = ("0001", "0002")
+REVISIONS = ("0001", "0002", "0003")
 PASSWORD = "correct horse battery"      # of everybody in them
 NOW = datetime(2026, 12, 1, 9, 0, tzinfo=UTC)       # later than everything in them
 Words = Mapping[str, str]               # what stands for @WORD@; others stay as they are
