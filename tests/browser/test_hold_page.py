@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import unescape
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 from unit.boxes import DOWN, UP
 from unit.boxes import box as container
@@ -15,6 +13,7 @@ from web import test_hold_pages as pages
 from web.racks import card, saw, uuid
 
 from browser import test_launch_cards as cards_page
+from browser.barriers import no_barriers_on
 from webapp.domain.container import PublishedPort
 from webapp.store.session import Store
 from webapp.store.tables import AgentState, HoldFinding
@@ -67,12 +66,4 @@ def test_decisions_are_kept_until_the_hold_is_ended(
 def test_page_has_no_barriers(
     language: str, theme: str, visit: Callable[..., Page], differing: dict[str, str],
 ) -> None:
-    page = visit("carol", "/hold", color_scheme=theme)
-    page.context.add_cookies([{"name": "berth_language", "value": language, "url": page.url}])
-    for width in (1440, 390):
-        page.set_viewport_size({"width": width, "height": 900})
-        page.goto("/hold")
-        expect(page.locator("html")).to_have_attribute("lang", language.replace("_", "-"))
-        violations = Axe().run(page).response["violations"]
-        assert [(each["id"], unescape(each["nodes"][0]["html"])) for each in violations] == [], width
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, width
+    no_barriers_on(visit("carol", "/hold", color_scheme=theme), language, ["/hold"])

@@ -6,16 +6,15 @@ The dashboard is served from here on a database of the web tests; no engine and 
 from __future__ import annotations
 
 from collections.abc import Callable
-from html import unescape
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 from web import conftest as web
 from web import racks
 from web.racks import card, lost, saw, uuid
 
 from browser import test_launch_cards as cards_page
+from browser.barriers import no_barriers_on
 from browser.test_launch_cards import ask_again, box
 from webapp.domain.actor import Actor
 from webapp.domain.operation import OperationKind
@@ -151,15 +150,7 @@ def test_pages_have_no_barriers(language: str, theme: str, visit: Callable[..., 
         failed.state, failed.ended_at, failed.log = "failed", web.NOON, "boom"
         failed.reason = {"code": "build_failed", "facts": {"line": 3, "command": "RUN false", "detail": "1"}}
         images.save(db, Actor(cast.carol, True), runs, title="Kept", team_id=None, now=web.NOON)
-    page = visit("carol", "/", color_scheme=theme)
-    page.context.add_cookies([{"name": "berth_language", "value": language, "url": page.url}])
-    for path in (f"/workspaces/{runs}", f"/workspaces/{runs}/change", f"/workspaces/{rests}/change",
-                 f"/workspaces/{runs}/save", "/images", f"/images/{building.image_id}", f"/images/{failed.image_id}",
-                 f"/images/{cast.image}", f"/images/{cast.image}/delete", "/images/add", "/house/hosts"):
-        for width in (1440, 390):
-            page.set_viewport_size({"width": width, "height": 900})
-            page.goto(path)
-            expect(page.locator("html")).to_have_attribute("lang", language.replace("_", "-"))
-            violations = Axe().run(page).response["violations"]
-            assert [(each["id"], unescape(each["nodes"][0]["html"])) for each in violations] == [], (path, width)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width, (path, width)
+    no_barriers_on(visit("carol", "/", color_scheme=theme), language, (
+        f"/workspaces/{runs}", f"/workspaces/{runs}/change", f"/workspaces/{rests}/change", f"/workspaces/{runs}/save",
+        "/images", f"/images/{building.image_id}", f"/images/{failed.image_id}", f"/images/{cast.image}",
+        f"/images/{cast.image}/delete", "/images/add", "/house/hosts"))

@@ -4,23 +4,21 @@ what was installed in a workspace becomes an image of its owner's."""
 from __future__ import annotations
 
 import re
-from html import unescape
 from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
 from faults.sshkeys import KeyPair, new_key
 from playwright.sync_api import BrowserContext, Page, expect
 
+from browser.barriers import no_barriers
 from browser.conftest import Running
-from browser.test_walk import READY_MS, Shell, _remove
+from browser.test_walk import READY_MS, Shell, _remove, make_account
 from webapp.engines.recipe import local_base_reference
 
 pytestmark = [pytest.mark.docker, pytest.mark.browser]
 
 BUILD_MS = 300_000
-PASSWORD = "correct horse battery"
 BROKEN = """FROM {base}
 RUN echo made-by-hand > /etc/lab-release
 RUN pip-of-nowhere install speed
@@ -33,7 +31,7 @@ MENDED = "RUN for n in 1 2 3 4 5 6; do echo tick $n; sleep 1; done; echo mended 
 def test_dockerfile_is_mended_and_launched(
     page: Page, context: BrowserContext, berth: Running, tmp_path: Path,
 ) -> None:
-    become_admin(page, berth)
+    make_account(page, berth.invitation("--admin"), "ben")
     key, lab = new_key(tmp_path / "id"), uuid4().hex        # what was built before lies in the engine's cache
 
     page.goto("/images")
@@ -115,21 +113,3 @@ def delete(page: Page, title: str) -> None:
     page.locator("#do-delete").click()
     page.get_by_role("button", name="Delete for good").click()
     expect(page.get_by_role("link", name=title, exact=True)).to_have_count(0, timeout=READY_MS)
-
-
-def become_admin(page: Page, berth: Running) -> None:
-    page.goto(berth.invitation("--admin"))
-    page.get_by_label("User name").fill("ben")
-    page.get_by_label("Your name").fill("Ben")
-    page.get_by_label("Password").fill(PASSWORD)
-    page.get_by_role("button", name="Make my account").click()
-    expect(page.get_by_role("link", name="Workspaces").first).to_be_visible()
-
-
-def no_barriers(page: Page) -> None:
-    for width in (1440, 390):
-        page.set_viewport_size({"width": width, "height": 900})
-        violations = Axe().run(page).response["violations"]
-        assert [(each["id"], unescape(each["nodes"][0]["html"])) for each in violations] == [], (page.url, width)
-        assert page.evaluate("document.documentElement.scrollWidth") <= width, (page.url, width)
-    page.set_viewport_size({"width": 1440, "height": 900})

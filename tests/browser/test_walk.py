@@ -29,7 +29,7 @@ def key(tmp_path_factory: pytest.TempPathFactory) -> KeyPair:
 def test_newcomer_gets_in_by_browser_openssh_and_paramiko_and_keeps_the_home(
     page: Page, context: BrowserContext, berth: Running, key: KeyPair, tmp_path: Path,
 ) -> None:
-    _become_first_admin(page, berth)
+    make_account(page, berth.first_admin_link, "ada")
 
     page.goto("/launch")
     page.get_by_label("Name", exact=True).fill("one")
@@ -107,10 +107,10 @@ class Shell:
             return out.read().decode()
 
 
-def _become_first_admin(page: Page, berth: Running) -> None:
-    page.goto(berth.first_admin_link)
-    page.get_by_label("User name").fill("ada")
-    page.get_by_label("Your name").fill("Ada")
+def make_account(page: Page, link: str, username: str) -> None:
+    page.goto(link)
+    page.get_by_label("User name").fill(username)
+    page.get_by_label("Your name").fill(username.title())
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Make my account").click()
     expect(page.get_by_role("link", name="Workspaces").first).to_be_visible()

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from faults import agents
+from faults import agents, standin
 from faults.agents import Process
+from faults.conftest import MakeHouse
 from faults.house import House, Person
+from faults.own_engine import own_engine
 from faults.ports import foreign_listener
 from faults.workspace import Workspace
 from webapp.domain.workspace import Phase
+from webapp.simulation import presets
 from webapp.store.tables import Image
 
 OFTEN_SECONDS = 0.5     # between two looks at cards, and between two signs of life
@@ -78,6 +82,18 @@ class Flow:
     wish: Callable[[Scene, Workspace | None], Workspace]
     ends_in: Phase
     keeps_layer: bool = False
+
+
+@contextmanager
+def scene_with_cards(make_house: MakeHouse, name: str, orders: Path, **wishes: Any) -> Iterator[Scene]:
+    """Four simulated cards, on an engine of its own, whose toolkit is the stand-in."""
+    with own_engine(name, cards=presets.preset("four")) as (engine, ground):
+        house = make_house(name, ground=ground, toolkit=engine.toolkit)
+        scene = Scene(house, house.add_person("alice"), house.add_image(standin.WITH_PYTHON), orders, wishes)
+        scene.start_agent()
+        house.wait_for_cards()
+        yield scene
+        house.close()       # before its engine goes
 
 
 def running(scene: Scene) -> Workspace:

@@ -10,17 +10,14 @@ from dataclasses import dataclass
 
 import pytest
 
-from faults import standin
 from faults.conftest import MakeHouse
 from faults.crashing_agent import KILLED
 from faults.invariants import check_always, check_at_rest, until_at_rest
-from faults.own_engine import own_engine
-from faults.scene import Scene, running, stopped
+from faults.scene import Scene, running, scene_with_cards, stopped
 from faults.test_restarts import needs_root
 from faults.workspace import Workspace
 from webapp.domain.sizes import MIB
 from webapp.domain.workspace import Phase
-from webapp.simulation import presets
 
 pytestmark = [pytest.mark.docker, needs_root]
 
@@ -69,14 +66,8 @@ def _id(step: tuple[str, int]) -> str:
 
 @pytest.fixture(scope="module")
 def shared_scene(make_house: MakeHouse, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with own_engine("changes", cards=presets.preset("four")) as (engine, ground):
-        house = make_house("changes", ground=ground, toolkit=engine.toolkit)
-        scene = Scene(house, house.add_person("alice"), house.add_image(standin.WITH_PYTHON),
-                      orders=tmp_path_factory.mktemp("orders"), wishes={"gpus": "2"})
-        scene.start_agent()
-        house.wait_for_cards()
+    with scene_with_cards(make_house, "changes", tmp_path_factory.mktemp("orders"), gpus="2") as scene:
         yield scene
-        house.close()       # before its engine goes
 
 
 @pytest.fixture

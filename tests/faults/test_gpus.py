@@ -15,8 +15,7 @@ from docker.types import DeviceRequest
 from faults import standin
 from faults.conftest import MakeHouse
 from faults.invariants import check_always, check_at_rest, until_at_rest
-from faults.own_engine import own_engine
-from faults.scene import Scene
+from faults.scene import Scene, scene_with_cards
 from faults.test_restarts import needs_root
 from faults.toolkit import Toolkit
 from faults.waiting import until
@@ -24,7 +23,6 @@ from faults.workspace import Workspace, now
 from webapp.domain.gpu import Condition
 from webapp.domain.workspace import Health, Phase
 from webapp.errors import NoCapacity
-from webapp.simulation import presets
 from webapp.store.tables import Gpu
 
 pytestmark = [pytest.mark.docker, needs_root]
@@ -34,14 +32,8 @@ HOUR = 3600.0
 
 @pytest.fixture(scope="module")
 def shared_scene(make_house: MakeHouse, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with own_engine("cards", cards=presets.preset("four")) as (engine, ground):
-        house = make_house("cards", ground=ground, toolkit=engine.toolkit)
-        scene = Scene(house, house.add_person("alice"), house.add_image(standin.WITH_PYTHON),
-                      orders=tmp_path_factory.mktemp("orders"))
-        scene.start_agent()
-        house.wait_for_cards()
+    with scene_with_cards(make_house, "cards", tmp_path_factory.mktemp("orders")) as scene:
         yield scene
-        house.close()       # before its engine goes
 
 
 @pytest.fixture
