@@ -12,10 +12,12 @@ from webapp.agent.context import HostContext
 from webapp.agent.desk import LOG_LINES, Desk
 from webapp.agent.jobs import Asked
 from webapp.agent.outage import write_down
+from webapp.domain import ssh_connections
 from webapp.domain.container import Layer
 from webapp.domain.operation import OperationKind
 from webapp.domain.reasons import Reason
-from webapp.errors import AppError, EngineUnreachable
+from webapp.domain.ssh_connections import Connection
+from webapp.errors import AppError, EngineRejected, EngineUnreachable
 from webapp.services import operations
 from webapp.store.failures import CommitUnknown, is_unavailable
 from webapp.store.reads import agent as reads
@@ -24,10 +26,12 @@ from webapp.store.tables import Operation
 
 log = structlog.get_logger(__name__)
 
+CONNECTIONS_SECONDS = 10.0      # thousands of processes are read in less than one
 PAUSE_SECONDS = 2.0             # after a silence of the engine, before the next try
-_PATIENT = frozenset({OperationKind.WORKSPACE_KEYS})    # nobody waits for these, and they must happen
+# Nobody waits for these, and they must happen.
+_PATIENT = frozenset({OperationKind.WORKSPACE_KEYS, OperationKind.SSH_CUT})
 # What changes nothing, on the engine or in a container: done on hold too.
-LOOKS = frozenset({OperationKind.WORKSPACE_LOGS, OperationKind.WORKSPACE_SIZE})
+LOOKS = frozenset({OperationKind.WORKSPACE_LOGS, OperationKind.WORKSPACE_SIZE, OperationKind.SSH_CONNECTIONS})
 
 
 def carry_out(context: HostContext, operation_id: str) -> None:
@@ -118,8 +122,38 @@ def _size(desk: Desk, _arguments: dict[str, Any]) -> dict[str, Any]:
     return {"size_bytes": layer.size_bytes, "layers": layer.layers, "free_bytes": room.free_bytes if room else None}
 
 
+def _connections(desk: Desk, _arguments: dict[str, Any]) -> dict[str, Any]:
+    """Of the newest container; none where it is down."""
+    newest = next(iter(desk.containers()), None)
+    found = _look_at_connections(desk, newest.name) if newest and newest.is_up else ()
+    return {"connections": [one.as_json() for one in found]}
+
+
+def _cut(desk: Desk, arguments: dict[str, Any]) -> dict[str, Any]:
+    """Those that are named, or all; programs that they left running go on. Then who is connected still."""
+    newest = next(iter(desk.containers()), None)
+    if newest is not None and newest.is_up:
+        named = arguments.get("connections")
+        ends = [process for one in _look_at_connections(desk, newest.name) if named is None or one.id in named
+                for process in one.processes]
+        if ends:
+            desk.engine.exec(newest.name, ("bash", "-c", ssh_connections.CUT, "cut", *ends),
+                             deadline_seconds=CONNECTIONS_SECONDS)
+    return _connections(desk, arguments)
+
+
+def _look_at_connections(desk: Desk, name: str) -> tuple[Connection, ...]:
+    answer = desk.engine.exec(name, ("bash", "-c", ssh_connections.LOOK), deadline_seconds=CONNECTIONS_SECONDS)
+    if answer.timed_out or answer.exit_code:
+        detail = "no answer in time" if answer.timed_out else answer.output.strip()[-200:]
+        raise EngineRejected(host=desk.context.host_name, detail=detail)
+    return ssh_connections.read(answer.output, now=desk.now())
+
+
 _DOERS: dict[OperationKind, Callable[[Desk, dict[str, Any]], dict[str, Any]]] = {
     OperationKind.WORKSPACE_LOGS: _logs,
     OperationKind.WORKSPACE_KEYS: _keys,
     OperationKind.WORKSPACE_SIZE: _size,
+    OperationKind.SSH_CONNECTIONS: _connections,
+    OperationKind.SSH_CUT: _cut,
 }

@@ -47,6 +47,19 @@ def add_keys(session: Session, actor: Actor, *, member_id: str, text: str, title
     return rows
 
 
+def rename_key(session: Session, actor: Actor, key_id: str, *, title: str, now: datetime) -> SshKey:
+    """By its owner. Nothing in workspaces changes: the name is for people."""
+    key = session.get(SshKey, key_id)
+    if key is None or key.member_id != actor.member_id:
+        raise NotFound()
+    access.member(session, key.member_id)
+    title = parse_display_name(title, "title")
+    if key.title != title:
+        events.write(session, actor, "key.rename", "key", key_id, now=now, before=key.title, after=title)
+        key.title = title
+    return key
+
+
 def remove_key(session: Session, actor: Actor, key_id: str, *, now: datetime) -> None:
     """By its owner, or by an admin when a key must not open anything any more."""
     key = session.get(SshKey, key_id)

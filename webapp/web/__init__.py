@@ -15,6 +15,7 @@ from webapp.web.context import EXTENSION, Berth, Clock, utc_now
 from webapp.web.pages import (
     admin,
     change,
+    connections,
     gate,
     hold,
     home,
@@ -31,7 +32,8 @@ from webapp.web.pages import (
 
 PACKAGE = Path(webapp.__file__).parent
 MOST_BODY_BYTES = 1024 * 1024
-PAGES = (gate, home, launch, workspace, change, save, keys, me, admin, hold, images, volumes, teams, people)
+PAGES = (gate, home, launch, workspace, connections, change, save, keys, me, admin, hold, images, volumes, teams,
+         people)
 
 
 def create_app(settings: Settings, store: Store, *, clock: Clock = utc_now) -> Flask:

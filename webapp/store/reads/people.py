@@ -11,8 +11,9 @@ from typing import TypeVar
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from webapp.domain.operation import OperationKind, OperationState
 from webapp.domain.workspace import Phase
-from webapp.store.tables import Invite, Member, Role, SshKey, Team, TeamMember, Workspace
+from webapp.store.tables import Host, Invite, Member, Operation, Role, SshKey, Team, TeamMember, Workspace
 
 T = TypeVar("T")
 
@@ -36,6 +37,17 @@ class KeyRow:
     type: str
     fingerprint: str
     created_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class PendingKeys:
+    """A workspace that does not know its owner's present keys yet."""
+
+    workspace_id: str
+    name: str
+    host_name: str
+    host_unreachable_since: datetime | None
+    since: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +94,17 @@ def keys_of(session: Session, member_id: str) -> tuple[KeyRow, ...]:
     rows = session.scalars(
         select(SshKey).where(SshKey.member_id == member_id).order_by(SshKey.created_at, SshKey.title, SshKey.id))
     return tuple(KeyRow(row.id, row.title, row.type, row.fingerprint, row.created_at) for row in rows)
+
+
+def pending_keys(session: Session, member_id: str) -> tuple[PendingKeys, ...]:
+    """Oldest first. One statement."""
+    rows = session.execute(
+        select(Workspace.id, Workspace.name, Host.name, Host.unreachable_since, Operation.created_at)
+        .join(Operation, Operation.workspace_id == Workspace.id).join(Host, Host.id == Workspace.host_id)
+        .where(Workspace.owner_id == member_id, Operation.kind == OperationKind.WORKSPACE_KEYS,
+               Operation.state.in_((OperationState.WAITING, OperationState.RUNNING)))
+        .order_by(Operation.created_at, Workspace.name))
+    return tuple(PendingKeys(*row) for row in rows)
 
 
 def members(session: Session) -> tuple[MemberRow, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from flask import Blueprint, flash, redirect, render_template, url_for
 from werkzeug.wrappers import Response
 
-from webapp.errors import AppError
+from webapp.errors import AppError, InvalidInput
 from webapp.services import keys as service
 from webapp.store.reads import people
 from webapp.web.context import actor, member, now, reading, writing
@@ -36,11 +36,32 @@ def add() -> tuple[str, int] | Response:
     return redirect(url_for("keys.keys"), code=303)
 
 
+@blueprint.get("/poll/keys")
+def poll() -> str:
+    """Whether all running workspaces know them."""
+    with reading() as db:
+        return render_template("parts/keys_pending.html", pending=people.pending_keys(db, member().id))
+
+
+@blueprint.post("/keys/<key_id>/name")
+def rename(key_id: str) -> tuple[str, int] | Response:
+    form = _form()
+    try:
+        form.check()
+        with writing() as db:
+            service.rename_key(db, actor(), key_id, title=form["title"], now=now())
+    except InvalidInput as error:
+        return _page(form.refused(error), renaming=key_id), error.status
+    flash(gettext("The key is called %(name)s now.", name=form["title"].strip()))
+    return redirect(url_for("keys.keys"), code=303)
+
+
 @blueprint.post("/keys/<key_id>/remove")
 def remove(key_id: str) -> Response:
     with writing() as db:
         service.remove_key(db, actor(), key_id, now=now())
-    flash(gettext("The key was removed. Running workspaces forget it within seconds; open connections stay open."))
+    flash(gettext("The key was removed. Running workspaces forget it within seconds. Open connections stay: each "
+                  "workspace's page says who is connected, and ends that."))
     return redirect(url_for("keys.keys"), code=303)
 
 
@@ -48,7 +69,9 @@ def _form() -> Form:
     return Form("title", long=("text",))
 
 
-def _page(form: Form) -> str:
+def _page(form: Form, *, renaming: str = "") -> str:
+    """`renaming`: the key whose new name was refused; `form` is then of that, and else of those to be added."""
     with reading() as db:
-        rows = people.keys_of(db, member().id)
-    return render_template("keys.html", form=form, keys=rows)
+        rows, pending = people.keys_of(db, member().id), people.pending_keys(db, member().id)
+    return render_template("keys.html", form=_form() if renaming else form, new_name=form, renaming=renaming, keys=rows,
+                           pending=pending)
