@@ -29,6 +29,7 @@ from sqlalchemy.orm import Session
 from webapp.cli import children
 from webapp.domain.actor import Actor
 from webapp.domain.workspace import Phase, Service
+from webapp.key_files import seal_of
 from webapp.services import hosts, images, keys, people, workspaces
 from webapp.settings import load_settings
 from webapp.store.migrate import upgrade
@@ -61,7 +62,7 @@ class House:
         self._image = image
         self._environment = self._environment_with(engine_url, ports)
         self._settings = load_settings(self._environment)
-        self._store = Store(self._settings.database_url)
+        self._store = Store(self._settings.database_url, seal=seal_of(self._settings))
         self._supervisor: subprocess.Popen[bytes] | None = None
         self._browser = requests.Session()
         self._browser.mount("http://", requests.adapters.HTTPAdapter(pool_maxsize=64))

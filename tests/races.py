@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from datakey import SEAL
 from sqlalchemy import select
 
 from webapp.domain.actor import Actor
@@ -39,7 +40,7 @@ class Ground:
     def with_cards(self, number: int) -> tuple[str, ...]:
         cards = tuple(f"GPU-0000000{one}-aaaa-bbbb-cccc-000000000001" for one in range(number))
         seen = Inventory(tuple(Gpu(uuid, index, "NVIDIA A100") for index, uuid in enumerate(cards)))
-        store = Store(self.url)
+        store = Store(self.url, seal=SEAL)
         with store.write() as session:
             look = inventory.Look(seen, {}, simulated=True)
             assert inventory.record(session, self.host_id, look, epoch=self.epoch, now=self.now)
@@ -73,7 +74,7 @@ def race(ground: Ground, wishes: Sequence[Wish], rounds: int) -> list[Round]:
 
 
 def _take_part(ground: Ground, racer: int, wish: Wish, rounds: int, together: Any, results: Any) -> None:
-    store = Store(ground.url)
+    store = Store(ground.url, seal=SEAL)
     for number in range(rounds):
         together.wait(LONGEST_WAIT)
         workspace_id, outcome = _launch(store, ground, f"race-{number}-{racer}", wish)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
-import json
 import os
 import secrets
 import string
@@ -28,7 +27,6 @@ from webapp.errors import SettingsError
 
 PREFIX = "BERTH_"
 TEST_PREFIX = "BERTH_TEST_"     # belongs to the test suite; never a setting
-SECRET_KEY_CHARACTERS = 64
 INSTANCE_CHARACTERS = 8
 STATE_DIR_MODE = 0o750          # the web's own group may look in; `berth up` gives it that group
 
@@ -195,40 +193,6 @@ def house_rules(settings: Settings) -> HouseRules:
     )
 
 
-def load_secret_key(settings: Settings) -> str:
-    """The key that signs browser sessions: made at the first start; another one ends every session, nothing else.
-
-    Raises:  SettingsError: cannot be read or made, is too short, or others on this machine may read it.
-    """
-    path = settings.state_dir / "secret_key"
-    key = _kept(path, secrets.token_hex(SECRET_KEY_CHARACTERS // 2), mode=0o640)
-    if path.stat().st_mode & 0o027:
-        raise _bad("state_dir", f"others on this machine may read or change {path}. Run: chmod 640 {path}")
-    if len(key) < SECRET_KEY_CHARACTERS // 2:
-        raise _bad("state_dir", f"{path} holds no usable key. Delete that file: a new one is made, and people sign in "
-                                "again")
-    return key
-
-
-def check_registry_auth(settings: Settings) -> None:
-    """For whoever pulls; web need not be able to read the file. Raises SettingsError, which repeats nothing of it."""
-    path = settings.registry_auth
-    if path is None:
-        return
-    try:
-        mode = path.stat().st_mode
-        content = json.loads(path.read_text("utf-8"))
-    except OSError as error:
-        raise _bad("registry_auth", f"{path}: {error.strerror}. Make it with: docker --config {path.parent} login") \
-            from error
-    except ValueError as error:
-        raise _bad("registry_auth", f"{path} is no JSON. Make it with: docker --config {path.parent} login") from error
-    if mode & 0o077:
-        raise _bad("registry_auth", f"others on this machine may read {path}. Run: chmod 600 {path}")
-    if not isinstance(content, dict) or not {"auths", "credHelpers", "credsStore"}.intersection(content):
-        raise _bad("registry_auth", f"{path} holds no logins. Make it with: docker --config {path.parent} login")
-
-
 # -- reading
 
 
@@ -251,7 +215,7 @@ def _parse(given: Mapping[str, str]) -> Knobs:
         problems = [(str(problem["loc"][0]), str(problem["ctx"]["error"])) for problem in error.errors()]
         first, *more = [(name, why + _quoted(name, values[name])) for name, why in problems]
         others = "".join(f"\n{SettingsError(name=_variable(name), why=why)}" for name, why in more)
-        raise _bad(first[0], first[1] + others) from None
+        raise bad(first[0], first[1] + others) from None
 
 
 def _quoted(name: str, value: str) -> str:
@@ -261,19 +225,19 @@ def _quoted(name: str, value: str) -> str:
 
 def _refuse_what_does_not_go_together(settings: Settings) -> None:
     if not settings.allow_same_host and check.same_host(urlsplit(settings.url).hostname or "", settings.workspace_host):
-        raise _bad("workspace_host", (
+        raise bad("workspace_host", (
             f"{settings.workspace_host} is the dashboard's host name too, and browsers send its cookie to every port "
             "of a name: programs in workspaces would see it. Give one of BERTH_URL and BERTH_WORKSPACE_HOST another "
             "name, or set BERTH_ALLOW_SAME_HOST=true if you trust every member"))
     if settings.listen_address[1] in settings.ports:
-        raise _bad("listen", f"its port lies in BERTH_PORTS ({_as_text(settings.ports)}). Move one of them")
+        raise bad("listen", f"its port lies in BERTH_PORTS ({_as_text(settings.ports)}). Move one of them")
     if _cpu_millis(settings.default_cpus) > _cpu_millis(settings.max_cpus):
-        raise _bad("default_cpus", f"it is more than BERTH_MAX_CPUS ({settings.max_cpus}). Lower it")
+        raise bad("default_cpus", f"it is more than BERTH_MAX_CPUS ({settings.max_cpus}). Lower it")
     if _bytes(settings.default_memory) > _bytes(settings.max_memory):
-        raise _bad("default_memory", f"it is more than BERTH_MAX_MEMORY ({settings.max_memory}). Lower it")
+        raise bad("default_memory", f"it is more than BERTH_MAX_MEMORY ({settings.max_memory}). Lower it")
     for root in settings.volume_roots:
         if settings.state_dir.is_relative_to(root) or root.is_relative_to(settings.state_dir):
-            raise _bad("volume_roots", f"{root} and the state folder {settings.state_dir} lie in each other. Move one")
+            raise bad("volume_roots", f"{root} and the state folder {settings.state_dir} lie in each other. Move one")
 
 
 # -- defaults
@@ -310,14 +274,14 @@ def _less_memory(wanted: str, most: str) -> str:
 def _kept_instance(state_dir: Path) -> str:
     alphabet = string.ascii_lowercase + string.digits
     made = "".join(secrets.choice(alphabet) for _ in range(INSTANCE_CHARACTERS))
-    kept = _kept(state_dir / "instance", made, mode=0o644)
+    kept = kept_file(state_dir / "instance", made, mode=0o644)
     try:
         return check.instance(kept)
     except ValueError as error:
-        raise _bad("instance", f"{state_dir / 'instance'} holds “{check.excerpt(kept)}”: {error}") from None
+        raise bad("instance", f"{state_dir / 'instance'} holds “{check.excerpt(kept)}”: {error}") from None
 
 
-def _kept(path: Path, made: str, *, mode: int) -> str:
+def kept_file(path: Path, made: str, *, mode: int) -> str:
     """What the file holds; made with `made` first if it is not there. Of two that make it at once one wins."""
     _make_folder(path.parent)
     try:
@@ -337,7 +301,7 @@ def _make_folder(folder: Path) -> None:
 
 def _unusable(path: Path, error: Exception) -> SettingsError:
     why = error.strerror if isinstance(error, OSError) else "it is not text"
-    return _bad("state_dir", f"{path}: {why}. Choose a folder that this account may write, or run as the account "
+    return bad("state_dir", f"{path}: {why}. Choose a folder that this account may write, or run as the account "
                              "that owns it")
 
 
@@ -371,7 +335,7 @@ def _variable(name: str) -> str:
     return PREFIX + name.upper()
 
 
-def _bad(name: str, why: str) -> SettingsError:
+def bad(name: str, why: str) -> SettingsError:
     return SettingsError(name=_variable(name), why=why)
 
 

@@ -33,6 +33,7 @@ from webapp.domain.actor import Actor
 from webapp.domain.container import LABEL_PRIVATE_IMAGE
 from webapp.domain.house import HouseRules
 from webapp.domain.workspace import Phase
+from webapp.key_files import seal_of
 from webapp.services import hosts, images, keys, people, workspaces
 from webapp.services import secrets as service_secrets
 from webapp.settings import Settings, house_rules, load_settings
@@ -89,7 +90,7 @@ class House:
         self.environment = self._environment(url or ground.url, ports, {**cards, **(settings or {})})
         self.settings: Settings = load_settings(self.environment)
         self._show_cards(self.settings.state_dir)
-        self.store = Store(self.settings.database_url)
+        self.store = Store(self.settings.database_url, seal=seal_of(self.settings))
         self.agent: Process | None = None
         self.rival: Process | None = None
         self.web: Process | None = None

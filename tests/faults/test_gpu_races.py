@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import pytest
 import races
 from databases import Databases
+from datakey import SEAL
 from races import Ground, Wish
 
 from webapp.domain.actor import Actor
@@ -24,7 +25,7 @@ NOW = datetime(2026, 11, 3, 9, 0, tzinfo=UTC)
 
 @pytest.fixture
 def ground(databases: Databases) -> Iterator[Ground]:
-    store, house = Store(databases.make("races")), Actor.house()
+    store, house = Store(databases.make("races"), seal=SEAL), Actor.house()
     upgrade(store)
     with store.write() as session:
         owner = people.create_member(session, house, username="alice", display_name="Alice",

@@ -12,6 +12,7 @@ from typing import Any
 import older
 import pytest
 from databases import Databases
+from datakey import SEAL
 from sqlalchemy import select
 
 from webapp.domain.actor import Actor
@@ -32,7 +33,7 @@ Said = tuple[str, str, list[str], list[str]]    # who, what ended it, names that
 
 @pytest.fixture
 def url(databases: Databases, tmp_path: Path) -> Iterator[str]:
-    store = Store(databases.make("upgraded"))
+    store = Store(databases.make("upgraded"), seal=SEAL)
     older.make(store, "0002", tmp_path, older.new_keys("0002"))
     store.close()       # no open connection may cross a fork
     yield databases.url("upgraded")
@@ -80,7 +81,7 @@ def write(url: str, together: Any, results: Any, name: str, revisions: Revisions
 
 
 def migrate(url: str, together: Any, results: Any, name: str) -> None:
-    store = Store(url)
+    store = Store(url, seal=SEAL)
     together.wait(LONGEST_WAIT)
     try:
         results.put((name, "upgraded" if upgrade(store) else "current", [], []))
@@ -97,7 +98,7 @@ def test_nobody_loses_a_write_and_nobody_sees_half_of_it(url: str) -> None:
     assert [error for *_, errors in said for error in errors] == []
     assert Counter((name, ended) for name, ended, *_ in said) == {
         ("old", "database_ahead"): 2, ("new", "done"): 2, ("migrate", "upgraded"): 1, ("migrate", "current"): 1}
-    store = Store(url)
+    store = Store(url, seal=SEAL)
     with store.read() as session:
         there = set(session.scalars(select(Team.name)))
     store.close()

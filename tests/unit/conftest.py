@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from argon2 import PasswordHasher
 from databases import Databases
+from datakey import SEAL
 
 from webapp.domain.actor import Actor
 from webapp.domain.house import HouseRules
@@ -68,7 +69,7 @@ def cast(template: tuple[str, Cast]) -> Cast:
 @pytest.fixture(scope="session")
 def reused_store(databases: Databases) -> Store:
     """One engine for all tests: what SQLAlchemy compiled for one is there for the next."""
-    return Store(databases.url("test"))
+    return Store(databases.url("test"), seal=SEAL)
 
 
 @pytest.fixture

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from databases import Databases
+from datakey import SEAL
 from sqlalchemy import inspect, text
 
 from webapp.store.migrate import MigrationBroken, MigrationBusy, upgrade
@@ -29,7 +30,7 @@ def upgrade():
 
 @pytest.fixture
 def store(databases: Databases) -> Iterator[Store]:
-    store = Store(databases.make("migrated"))
+    store = Store(databases.make("migrated"), seal=SEAL)
     yield store
     store.close()
     databases.drop("migrated")

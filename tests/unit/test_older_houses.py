@@ -9,6 +9,7 @@ from pathlib import Path
 import older
 import pytest
 from databases import Databases
+from datakey import SEAL
 from sqlalchemy import text
 
 from webapp.domain.actor import Actor
@@ -34,7 +35,7 @@ RELEASED = {
 
 @pytest.fixture
 def store(databases: Databases) -> Iterator[Store]:
-    store = Store(databases.make("older"))
+    store = Store(databases.make("older"), seal=SEAL)
     yield store
     store.close()
     databases.drop("older")

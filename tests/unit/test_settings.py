@@ -11,16 +11,8 @@ import pytest
 from webapp.domain.ports import PortRange
 from webapp.domain.sizes import GIB
 from webapp.errors import SettingsError
-from webapp.settings import (
-    Knobs,
-    Settings,
-    check_registry_auth,
-    house_rules,
-    load_secret_key,
-    load_settings,
-    shown_values,
-    table,
-)
+from webapp.key_files import check_registry_auth, load_secret_key
+from webapp.settings import Knobs, Settings, house_rules, load_settings, shown_values, table
 from webapp.store.session import Store
 
 BAD = [

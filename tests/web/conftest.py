@@ -17,6 +17,7 @@ from werkzeug.test import TestResponse
 
 from webapp.domain.actor import Actor
 from webapp.domain.house import HouseRules
+from webapp.key_files import seal_of
 from webapp.services import hosts, images, people, teams, volumes, workspaces
 from webapp.services.secrets import Secrets
 from webapp.settings import Settings, house_rules, load_settings
@@ -131,7 +132,7 @@ def settings(tmp_path: Path, databases: Databases, seeded: tuple[str, Cast]) -> 
 
 @pytest.fixture
 def store(settings: Settings) -> Iterator[Store]:
-    store = Store(settings.database_url)
+    store = Store(settings.database_url, seal=seal_of(settings))
     yield store
     store.close()
 

@@ -22,9 +22,10 @@ from webapp.agent.reconciler import HostLoop
 from webapp.engines import Engine, open_engine
 from webapp.engines.registries import RegistryAccess
 from webapp.errors import EngineError
+from webapp.key_files import check_registry_auth, seal_of
 from webapp.services import observations
 from webapp.services.operations import expire, requeue_running, sweep  # by name: webapp.agent.operations is ours
-from webapp.settings import Settings, check_registry_auth, house_rules
+from webapp.settings import Settings, house_rules
 from webapp.store.doorbell import open_doorbell
 from webapp.store.reads import agent as reads
 from webapp.store.session import Store
@@ -47,7 +48,7 @@ def run(settings: Settings, stop: threading.Event, *, opener: EngineOpener = ope
              older one was put back, before or while it ran; nothing was written since.
     """
     check_registry_auth(settings)
-    store, outage = Store(settings.database_url), Outage(stop)
+    store, outage = Store(settings.database_url, seal=seal_of(settings)), Outage(stop)
     with alone(settings.state_dir), alone_on(store) as holds:
         with store.write() as session:
             epoch = observations.next_epoch(session, now=utc_now())

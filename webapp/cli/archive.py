@@ -25,7 +25,6 @@ FORMAT = "berth-backup"
 VERSION = 1                         # of the format; a newer one is refused
 MANIFEST = "manifest.json"
 DATABASE, INSTANCE = "database", "instance"     # files in it, beside those with keys
-KEY_FILES = ("secret_key",)         # of the state folder
 MODE = 0o600                        # there may be keys in it, and the hashes of passwords always
 MOST_MANIFEST = 1024 * 1024         # bytes
 CHUNK = 1024 * 1024

@@ -9,10 +9,11 @@ from pathlib import Path
 import click
 
 from webapp.cli import archive
-from webapp.cli.archive import DATABASE, INSTANCE, KEY_FILES
+from webapp.cli.archive import DATABASE, INSTANCE
 from webapp.cli.house import now
 from webapp.domain.sizes import show_size
 from webapp.errors import AppError
+from webapp.key_files import KEY_FILES
 from webapp.settings import Settings, load_settings
 from webapp.store import copy_postgresql, copy_sqlite
 from webapp.store.revisions import DatabaseAhead, DatabaseBehind

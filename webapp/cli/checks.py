@@ -15,7 +15,9 @@ from webapp.domain.gpu import Condition
 from webapp.engines import Capabilities, open_engine
 from webapp.engines.findings import Finding
 from webapp.errors import AppError, EngineError
-from webapp.settings import Settings, check_registry_auth, load_secret_key
+from webapp.key_files import DATA_KEY, check_registry_auth, load_secret_key, seal_of
+from webapp.services import sealing
+from webapp.settings import Settings
 from webapp.store.reads import hold
 from webapp.store.reads import house as reads
 from webapp.store.schema import DatabaseBehind, check_current
@@ -68,6 +70,7 @@ def run(settings: Settings) -> Iterator[Check]:
         if database.ok:
             yield from _gpus(store)
             yield _images(store)
+            yield _sealed(settings, store)
     finally:
         store.close()
 
@@ -90,6 +93,21 @@ def _secret_key(settings: Settings) -> Check:
     except AppError as error:
         return Check("secret key", False, str(error), "as it says")
     return Check("secret key", True, "there, and private")
+
+
+def _sealed(settings: Settings, store: Store) -> Check:
+    try:
+        known = seal_of(settings).known
+        with store.read() as session:
+            used = sealing.keys_in_use(session)
+    except AppError as error:
+        return Check("data key", False, str(error), "as it says")
+    if lost := sum(count for key, count in used.items() if key not in (sealing.PLAIN, *known)):
+        return Check("data key", False, f"{lost} secrets were sealed with a key that is not in it",
+                     f"put the former {settings.state_dir / DATA_KEY} back, or: berth key forget")
+    if plain := used[sealing.PLAIN]:
+        return Check("data key", False, f"{plain} secrets in the database are not sealed", "berth migrate")
+    return Check("data key", True, f"{used.total()} secrets are sealed with it")
 
 
 def _registries(settings: Settings) -> Iterator[Check]:

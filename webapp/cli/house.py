@@ -12,6 +12,7 @@ from sqlalchemy.exc import OperationalError
 
 from webapp.cli.failure import NoSuch, StateUnusable, WriteUndone
 from webapp.domain.actor import Actor
+from webapp.key_files import seal_of
 from webapp.settings import Settings, load_settings
 from webapp.store.failures import may_be_tried_again
 from webapp.store.schema import check_current, unreachable
@@ -34,7 +35,7 @@ def open_house() -> Iterator[House]:
     Raises:  SettingsError, DatabaseBehind, DatabaseAhead, DatabaseUnreachable, StateUnusable, WriteUndone.
     """
     settings = load_settings()
-    store = Store(settings.database_url)
+    store = Store(settings.database_url, seal=seal_of(settings))
     try:
         check_current(store)
         yield House(settings, store)

@@ -14,10 +14,11 @@ import click
 
 from webapp.agent.exclusion import alone, alone_on
 from webapp.cli import archive, lock, restoring
-from webapp.cli.archive import DATABASE, INSTANCE, KEY_FILES, Manifest
+from webapp.cli.archive import DATABASE, INSTANCE, Manifest
 from webapp.cli.house import now
 from webapp.cli.signs import web_listens
 from webapp.errors import AppError, Conflict, SettingsError
+from webapp.key_files import KEY_FILES
 from webapp.services.restored import Restore
 from webapp.settings import Settings, load_settings
 from webapp.store.files import as_owner_of, fsync_folder, unused

@@ -25,6 +25,7 @@ COMMANDS = {
     "volume": "Team volumes: add, list, remove.",
     "image": "Images to launch from: add, list, prepare, pull, withdraw, delete.",
     "gpu": "GPUs of the hosts: list.",
+    "key": "The key that seals secrets in the database: rotate, forget.",
     "backup": "Keep database and keys in one file, while Berth runs.",
     "restore": "Bring a backup back; the agent only looks until “berth hold release”.",
     "hold": "What differs after a restore: show, on, decide, release.",

@@ -19,8 +19,9 @@ from webapp.cli.house import ACTOR, now
 from webapp.cli.steps import Steps
 from webapp.engines import recipe
 from webapp.engines.recipe import NoRecipe
-from webapp.services import hosts, images
-from webapp.settings import Settings, check_registry_auth, load_secret_key, load_settings
+from webapp.key_files import DATA_KEY, check_registry_auth, load_data_keys, load_secret_key, seal_of
+from webapp.services import hosts, images, sealing
+from webapp.settings import Settings, load_settings
 from webapp.simulation import state as simulation
 from webapp.simulation.install import state_file_in
 from webapp.store.migrate import upgrade
@@ -52,13 +53,15 @@ def start(*, furnish: Furnish | None = None) -> None:
     settings = load_settings()
     lock.take(settings.state_dir)
     load_secret_key(settings)
+    load_data_keys(settings)
     check_registry_auth(settings)
     _wait_for_port(settings)
-    store = Store(settings.database_url)
+    store = Store(settings.database_url, seal=seal_of(settings))
     _wait_for_agent(settings, store)
     with steps.step("database"):
         upgrade(store)
         _seed(store, settings)
+        _seal(store, settings, steps)
         if furnish:
             furnish(store)
     _check_simulation(settings)
@@ -72,6 +75,17 @@ def _seed(store: Store, settings: Settings) -> None:
     with store.write() as session:
         images.seed(session, now=now())
         hosts.ensure_local(session, name=socket.gethostname(), engine_url=settings.engine_url, now=now())
+
+
+def _seal(store: Store, settings: Settings, steps: Steps) -> None:
+    """What an older Berth wrote in plain text; what no key opens is said: somebody may still have that key."""
+    known = seal_of(settings).known
+    with store.write() as session:
+        sealing.reseal(session, known=known)
+        lost = sum(count for key, count in sealing.keys_in_use(session).items() if key not in known)
+    if lost:
+        steps.warn(f"{lost} secrets in the database were sealed with a key that is not in "
+                   f"{settings.state_dir / DATA_KEY}. Put the former file back, or run: berth key forget")
 
 
 def _check_simulation(settings: Settings) -> None:

@@ -8,7 +8,8 @@ import sys
 import click
 
 from webapp.cli.children import web_command
-from webapp.settings import load_secret_key, load_settings
+from webapp.key_files import load_secret_key
+from webapp.settings import load_settings
 from webapp.store.schema import check_current
 from webapp.store.session import Store
 

@@ -16,6 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from webapp.key_files import KEY_FILES
 from webapp.settings import Settings
 from webapp.store.session import Store
 
@@ -90,7 +91,7 @@ def _share(settings: Settings, gid: int) -> None:
     if database is not None:
         for path in (database, *(database.with_name(database.name + end) for end in ("-wal", "-shm"))):
             _give(path, gid, DATABASE_MODE)
-    for name in ("secret_key", "instance"):
+    for name in (*KEY_FILES, "instance"):
         _give(settings.state_dir / name, gid, READ_MODE)
 
 

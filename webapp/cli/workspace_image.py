@@ -15,8 +15,9 @@ from webapp.engines import Engine, open_engine, recipe
 from webapp.engines.docker.local_base import NoLocalBase, ensure_local_base
 from webapp.engines.registries import DIRECT, RegistryAccess
 from webapp.errors import N_, AppError, BuildFailed, DiskFull, EngineError, EngineUnreachable
+from webapp.key_files import check_registry_auth
 from webapp.services import images
-from webapp.settings import Settings, check_registry_auth
+from webapp.settings import Settings
 from webapp.store.reads import house as reads
 from webapp.store.session import Store
 

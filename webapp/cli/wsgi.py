@@ -11,6 +11,7 @@ from gunicorn.arbiter import Arbiter
 from webapp import logs
 from webapp.cli.failure import sentence
 from webapp.errors import AppError
+from webapp.key_files import load_data_keys, seal_of
 from webapp.settings import load_settings
 from webapp.store.schema import check_current
 from webapp.store.session import Store
@@ -23,7 +24,8 @@ def make_app() -> Flask:
         settings = load_settings()
         logs.configure(settings.log_level, settings.log_format, process="web")
         _take_over_gunicorns_lines()
-        store = Store(settings.database_url)
+        store = Store(settings.database_url, seal=seal_of(settings))
+        load_data_keys(settings)
         check_current(store)
         return create_app(settings, store)
     except AppError as error:

@@ -23,8 +23,9 @@ from sqlalchemy.engine.interfaces import DBAPIConnection
 from sqlalchemy.orm import Session, SessionTransaction, sessionmaker
 from sqlalchemy.pool import ConnectionPoolEntry
 
-from webapp.store import postgresql
+from webapp.store import postgresql, sealing
 from webapp.store.revisions import Revisions, own
+from webapp.store.sealing import Seal
 
 BUSY_SECONDS = 30       # longest wait for another writer; then 503, never half a write
 POOL_SIZE = 16          # connections kept; requests are short, so 512 threads share them
@@ -35,11 +36,12 @@ POOL_WAIT_SECONDS = 10
 class Store:
     """One database. Thread-safe; sessions are not and live for one request or one step."""
 
-    def __init__(self, url: str, *, revisions: Revisions | None = None) -> None:
-        """`revisions`: of other code than this."""
+    def __init__(self, url: str, *, revisions: Revisions | None = None, seal: Seal | None = None) -> None:
+        """`revisions`: of other code than this. `seal`: without it no secret can be read or written."""
         self.url = make_url(url)
         self.revisions = revisions or own()
         self.engine = _open_sqlite(self.url) if self.is_sqlite else postgresql.open_engine(self.url)
+        sealing.use(self.engine.dialect, seal)
         self._for_writing = self.engine.execution_options(berth_write=True)
         self._for_reading = self.engine if self.is_sqlite else self.engine.execution_options(
             isolation_level="REPEATABLE READ", postgresql_readonly=True)

@@ -8,7 +8,8 @@ from flask import Flask
 from flask_wtf.csrf import CSRFProtect
 
 import webapp
-from webapp.settings import Settings, house_rules, load_secret_key
+from webapp.key_files import load_secret_key
+from webapp.settings import Settings, house_rules
 from webapp.store.session import Store
 from webapp.web import again, answers, assets, auth, frame, guards, language, limits, shown
 from webapp.web.context import EXTENSION, Berth, Clock, utc_now

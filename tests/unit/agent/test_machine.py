@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import pytest
 from databases import Databases
+from datakey import SEAL
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -134,7 +135,7 @@ class Story(RuleBasedStateMachine):
     def begin(self, first: Any) -> None:
         type(self).number += 1
         self.story = f"story-{self.number}"
-        store = Store(self.databases.make(self.story, like=self.template))
+        store = Store(self.databases.make(self.story, like=self.template), seal=SEAL)
         self.stage = Stage(make_fast(store), self.cast_, self.house, self.start)
         self.stage.add_cards(CARDS)
         self.workspaces: list[Workspace] = []

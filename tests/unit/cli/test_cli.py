@@ -17,6 +17,7 @@ from unit.cli.conftest import PASSWORD, Berth
 from webapp.cli import checks, lock, root, up, web_account, workspace_image
 from webapp.cli.failure import AddressTaken, RunsAlready
 from webapp.errors import EngineUnreachable
+from webapp.key_files import seal_of
 from webapp.settings import load_settings
 from webapp.store.session import Store
 
@@ -131,7 +132,7 @@ def test_image_goes_through_its_states(house: Berth) -> None:
 
 
 def test_prepared_image_becomes_an_entry_once(house: Berth, state: Path) -> None:
-    store = Store(load_settings().database_url)
+    store = Store(load_settings().database_url, seal=seal_of(load_settings()))
     for jupyter in (True, True, False, False):
         made = workspace_image.Prepared("berth-base:bookworm", f"berth/workspace:x-{jupyter}".lower(), jupyter, True)
         workspace_image.register(store, made, up.ACTOR, now=up.now())

@@ -17,6 +17,7 @@ from webapp.cli.demo_mark import NotADemo
 from webapp.domain.ports import PortRange
 from webapp.engines.docker.belongings import Belongings
 from webapp.errors import SettingsError
+from webapp.key_files import seal_of
 from webapp.services import people
 from webapp.settings import default_state_dir, load_settings
 from webapp.simulation import state as simulation
@@ -34,7 +35,7 @@ def began(state: Path) -> Demo:
 
 def begin() -> Demo:
     made = demo_house.enter(os.environ, may_begin=True)
-    store = Store(made.settings.database_url)
+    store = Store(made.settings.database_url, seal=seal_of(made.settings))
     upgrade(store)
     demo_house.furnish(store, demo=made)
     store.close()
@@ -42,7 +43,7 @@ def begin() -> Demo:
 
 
 def welcome(made: Demo) -> str:
-    store = Store(made.settings.database_url)
+    store = Store(made.settings.database_url, seal=seal_of(made.settings))
     lines = demo_mark.welcome(made.settings, store)
     store.close()
     return "\n".join(lines)
@@ -100,7 +101,7 @@ class TestSettings:
 
 class TestMembers:
     def test_one_administrates_and_one_does_not(self, began: Demo) -> None:
-        store = Store(began.settings.database_url)
+        store = Store(began.settings.database_url, seal=seal_of(began.settings))
         with store.read() as session:
             members = [(row.username, row.is_admin) for row in reads.members(session)]
             assert people.active_admins(session) == 1
@@ -112,7 +113,7 @@ class TestMembers:
         assert stat.S_IMODE(seen.st_mode) == 0o600 and seen.st_uid == os.geteuid()
 
     def test_both_passwords_work_and_are_random(self, began: Demo) -> None:
-        store = Store(began.settings.database_url)
+        store = Store(began.settings.database_url, seal=seal_of(began.settings))
         with store.read() as session:
             assert all(people.authenticate(session, username=name, password=text)
                        for name, text in began.mark.passwords.items())
@@ -138,7 +139,7 @@ class TestMembers:
 
     def test_real_instance_is_told_nothing_of_it(self, house: Berth) -> None:
         settings = load_settings()
-        store = Store(settings.database_url)
+        store = Store(settings.database_url, seal=seal_of(settings))
         assert demo_mark.welcome(settings, store) == []
         store.close()
 

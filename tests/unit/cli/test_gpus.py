@@ -15,6 +15,7 @@ from webapp.domain.actor import Actor
 from webapp.domain.gpu import Condition, Gpu, Inventory, InventoryTrouble
 from webapp.domain.reasons import Reason
 from webapp.errors import EngineUnreachable
+from webapp.key_files import seal_of
 from webapp.services import hosts, images, inventory, observations, workspaces
 from webapp.services.inventory import Look
 from webapp.services.orders import LaunchRequest
@@ -40,7 +41,7 @@ def cards(n: int) -> list[Gpu]:
 @pytest.fixture
 def saw(house: Berth) -> Saw:
     """saw(card, …, trouble=…) = what an agent read on the host gpu1 a moment ago."""
-    store = Store(load_settings().database_url)
+    store = Store(load_settings().database_url, seal=seal_of(load_settings()))
     with store.write() as session:
         host = hosts.ensure_local(session, name="gpu1", engine_url="unix:///run/docker.sock", now=NOW)
         epoch = observations.next_epoch(session, now=NOW)
@@ -61,7 +62,7 @@ def held() -> Callable[..., None]:
     """held(uuid, …) = alice has launched on these."""
     def launch(*uuids: str) -> None:
         settings = load_settings()
-        store = Store(settings.database_url)
+        store = Store(settings.database_url, seal=seal_of(settings))
         with store.write() as session:
             image = images.add(session, Actor.house(), title="Torch", reference="example/torch:1", base=None,
                                cuda_version=None, has_jupyter=True, now=NOW)

@@ -19,6 +19,7 @@ from webapp.domain.hold import Present, compare
 from webapp.domain.plan import Wanted
 from webapp.domain.workspace import Desired, Phase
 from webapp.errors import Forbidden
+from webapp.key_files import seal_of
 from webapp.services import hold, hosts, observations
 from webapp.settings import load_settings
 from webapp.store.session import Store
@@ -30,7 +31,7 @@ Saw = Callable[..., None]
 @pytest.fixture
 def saw(house: Berth) -> Saw:
     """saw(row, container, …) = what an agent finds on hold, a moment ago."""
-    store = Store(load_settings().database_url)
+    store = Store(load_settings().database_url, seal=seal_of(load_settings()))
     now = datetime.now(UTC)
     with store.write() as session:
         host = hosts.ensure_local(session, name="gpu1", engine_url="unix:///run/docker.sock", now=now)
@@ -143,7 +144,7 @@ def test_two_of_one_name_are_told_apart(house: Berth, saw: Saw) -> None:
 
 
 def test_only_administrators_decide(house: Berth) -> None:
-    store = Store(load_settings().database_url)
+    store = Store(load_settings().database_url, seal=seal_of(load_settings()))
     with pytest.raises(Forbidden), store.write() as session:
         hold.put_on(session, Actor("m1", is_admin=False), why="mine", now=datetime.now(UTC))
     store.close()

@@ -17,6 +17,7 @@ from webapp.cli.steps import Steps
 from webapp.domain.operation import OperationState
 from webapp.domain.reasons import Reason
 from webapp.engines import recipe
+from webapp.key_files import seal_of
 from webapp.services import hosts, image_records, images, observations, operations
 from webapp.settings import load_settings
 from webapp.store.session import Store
@@ -27,7 +28,7 @@ REFERENCE = "registry.example.org/team/torch:1"
 
 @pytest.fixture
 def store(house: Berth) -> Any:
-    store = Store(load_settings().database_url)
+    store = Store(load_settings().database_url, seal=seal_of(load_settings()))
     with store.write() as session:
         hosts.ensure_local(session, name="gpu1", engine_url="unix:///none", now=datetime.now(UTC))
     assert house("image", "add", REFERENCE, "--title", "Torch").code == 0

@@ -6,6 +6,7 @@ from threading import Barrier
 
 import pytest
 import races
+from datakey import SEAL
 from sqlalchemy import func, select
 
 from webapp.domain.ports import PortRange
@@ -113,7 +114,7 @@ def test_lost_race_takes_the_next_port(store, cast, launch, alice, now, monkeypa
 
 
 def _race(url: str, workspace_id: str, host_id: str, now, start, results) -> None:
-    store = Store(url)
+    store = Store(url, seal=SEAL)
     start.wait()
     try:
         with store.write() as session:

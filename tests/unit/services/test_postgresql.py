@@ -8,6 +8,7 @@ from typing import Any
 import older
 import pytest
 from databases import OfServer, a_server
+from datakey import SEAL
 from sqlalchemy import func, select, text
 from sqlalchemy.exc import DBAPIError, InternalError, OperationalError
 from sqlalchemy.pool import _ConnectionFairy
@@ -29,7 +30,7 @@ SECONDS = 10.0      # nobody waits so long unless something is broken
 
 def of_session(store: Store, **settings: str) -> Store:
     options = " ".join(f"-c {name}={value}" for name, value in settings.items())
-    return Store(store.url.update_query_dict({"options": options}).render_as_string(hide_password=False))
+    return Store(store.url.update_query_dict({"options": options}).render_as_string(hide_password=False), seal=SEAL)
 
 
 def cut(store: Store, mark: str) -> None:
@@ -171,7 +172,7 @@ class TestMigration:
     @pytest.fixture
     def behind(self, databases, tmp_path):
         """A house whose last migration is missing."""
-        store = Store(databases.make("behind"))
+        store = Store(databases.make("behind"), seal=SEAL)
         older.make(store, "0002", tmp_path)
         yield store
         store.close()
@@ -209,7 +210,7 @@ def server():
 def killable(server, cast, template, store):
     """A database like the cast's, of a server that the test may kill."""
     databases = OfServer(server.url(), "own")
-    copy = Store(databases.make("test"))
+    copy = Store(databases.make("test"), seal=SEAL)
     upgrade(copy)
     with store.read() as source, copy.write() as target:
         for table in Workspace.metadata.sorted_tables:

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import BigInteger, ForeignKey, Index, UniqueConstraint, text
 from sqlalchemy.orm import Mapped, mapped_column
 
+from webapp.store.sealing import Sealed
 from webapp.store.tables.base import Base
 
 
@@ -70,8 +71,8 @@ class WorkspaceSecret(Base):
     __tablename__ = "workspace_secrets"
 
     workspace_id: Mapped[str] = mapped_column(ForeignKey("workspaces.id"), primary_key=True)
-    jupyter_token: Mapped[str]
-    host_private_key: Mapped[str]                   # OpenSSH PEM, ed25519
+    jupyter_token: Mapped[str] = mapped_column(Sealed("jupyter_token"))
+    host_private_key: Mapped[str] = mapped_column(Sealed("host_private_key"))   # OpenSSH PEM, ed25519
     host_public_key: Mapped[str]                    # "ssh-ed25519 AAAA…"
 
 

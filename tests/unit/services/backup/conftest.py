@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from databases import IS_POSTGRESQL, Databases
+from datakey import SEAL
 from sqlalchemy import select
 
 from webapp.cli import root
@@ -59,7 +60,7 @@ def berth(state: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Simp
 @pytest.fixture
 def backed(state: Path) -> Iterator[Store]:
     """The house's database."""
-    store = Store(os.environ["BERTH_DATABASE_URL"])
+    store = Store(os.environ["BERTH_DATABASE_URL"], seal=SEAL)
     yield store
     store.close()
 
@@ -117,7 +118,7 @@ def restored(
         databases.drop("other")     # not even an empty file
     done = berth("restore", tmp_path / "house.tar.gz", *options)
     assert done.code == 0, done.err
-    return Store(os.environ["BERTH_DATABASE_URL"])
+    return Store(os.environ["BERTH_DATABASE_URL"], seal=SEAL)
 
 
 @pytest.fixture
