@@ -87,6 +87,13 @@ class Conflict(AppError):
     title = N_("That cannot be done now: the workspace is %(phase)s.")
 
 
+class StaleForm(AppError):
+    """Somebody else has changed it since it was read."""
+
+    code, status = "stale_form", 409
+    title = N_("Somebody else has changed this since you opened it. Look at it as it is now, then change it again.")
+
+
 class AlreadyTaken(AppError):
     code, status = "already_taken", 409
     title = N_("%(what)s is already taken.")

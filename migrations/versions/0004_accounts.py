@@ -1,5 +1,8 @@
 """Accounts: sessions and second factors, SSH sessions, policy and quotas, tokens and notices, members and OIDC."""
 
+import sqlalchemy as sa
+from alembic import op
+
 revision = "0004"
 down_revision = "0003"
 branch_labels = None
@@ -23,7 +26,22 @@ def _ssh() -> None:
 
 
 def _policy() -> None:
-    """House rules that administrators edit, and quotas."""
+    """Quotas of the house, of teams and of members."""
+    op.create_table(
+        "quotas",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("team_id", sa.String(), nullable=True),
+        sa.Column("member_id", sa.String(), nullable=True),
+        sa.Column("workspaces", sa.Integer(), nullable=True),
+        sa.Column("cards", sa.Integer(), nullable=True),
+        sa.Column("cpu_millis", sa.Integer(), nullable=True),
+        sa.Column("memory_bytes", sa.BigInteger(), nullable=True),
+        sa.Column("version", sa.Integer(), nullable=False),
+        sa.Column("changed_at", sa.DateTime(), nullable=False),
+        sa.ForeignKeyConstraint(["team_id"], ["teams.id"], name=op.f("fk_quotas_team_id")),
+        sa.ForeignKeyConstraint(["member_id"], ["members.id"], name=op.f("fk_quotas_member_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_quotas")),
+    )
 
 
 def _tokens() -> None:

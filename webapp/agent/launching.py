@@ -10,7 +10,14 @@ import structlog
 
 from webapp.agent import gpu_check, keys_back, moving, probes, specs
 from webapp.agent.desk import Desk, Failed, Stale
-from webapp.agent.policy import may_be_mended, refuse_architecture, refuse_image, refuse_start, refuse_workspace
+from webapp.agent.policy import (
+    may_be_mended,
+    refuse_architecture,
+    refuse_excess,
+    refuse_image,
+    refuse_start,
+    refuse_workspace,
+)
 from webapp.domain import progress
 from webapp.domain.container import Container, ContainerState, PullProgress
 from webapp.domain.images import is_made_here
@@ -155,7 +162,7 @@ def write_keys(desk: Desk, name: str) -> None:
 def _check_allowed(desk: Desk) -> None:
     """Asked of the row as it is now: a pull takes minutes, and what it is for may be withdrawn meanwhile."""
     desk.reload()
-    _refuse(refuse_workspace(desk.workspace, desk.context))
+    _refuse(refuse_workspace(desk.workspace, desk.context) or refuse_excess(desk.workspace, desk.context))
 
 
 def _refuse(reason: Reason | None) -> None:

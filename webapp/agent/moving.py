@@ -23,7 +23,8 @@ UNANSWERED = "commit_unanswered"
 def weigh(desk: Desk, seen: Seen, step: Weigh) -> Seen:
     """Before anything is stopped or written: may it be made anew, and is there room? Raises Failed."""
     desk.reload()
-    if reason := policy.refuse_workspace(desk.workspace, desk.context):
+    workspace, context = desk.workspace, desk.context
+    if reason := policy.refuse_workspace(workspace, context) or policy.refuse_excess(workspace, context):
         raise Failed(reason, retry=policy.may_be_mended(reason))
     gpu_check.refuse_start(desk)
     layer = desk.engine.layer(step.name)

@@ -7,7 +7,9 @@ from webapp.agent.folders import refusal_in_time
 from webapp.domain import cuda
 from webapp.domain.container import ImageFacts
 from webapp.domain.house import MIN_CPU_MILLIS, MIN_MEMORY_BYTES
+from webapp.domain.quota import Quota, is_over
 from webapp.domain.reasons import Reason
+from webapp.store.reads import quotas
 from webapp.store.reads.agent import MountWanted, WorkspaceInFull
 
 LABEL_WORKSPACE_IMAGE = "berth.image.contract"   # images/README.md: a workspace image keeps that contract
@@ -21,6 +23,14 @@ def refuse_workspace(workspace: WorkspaceInFull, context: HostContext) -> Reason
     if not MIN_MEMORY_BYTES <= limits.memory_bytes <= house.max_memory_bytes or limits.shm_bytes > limits.memory_bytes:
         return Reason("limit_refused", {"limit": "memory"})
     return refuse_start(workspace, context)
+
+
+def refuse_excess(workspace: WorkspaceInFull, context: HostContext) -> Reason | None:
+    """Its owner uses more than their quota, which was lowered since, or never asked. What runs already goes on."""
+    with context.store.read() as session:
+        quota = quotas.quota_of(session, workspace.owner_id)
+        over = is_over(quota, quotas.used_by(session, workspace.owner_id)) if quota != Quota() else None
+    return Reason("over_quota", {"figure": over}) if over else None
 
 
 def refuse_start(workspace: WorkspaceInFull, context: HostContext) -> Reason | None:

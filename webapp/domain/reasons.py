@@ -147,6 +147,10 @@ WORDINGS: dict[str, Wording] = {
         N_("The image %(image)s was withdrawn from the catalogue before the workspace was made."),
         N_("Remove this workspace and launch one of another image."),
     ),
+    "over_quota": Wording(
+        N_("Its owner would have more at once than their quota allows."),
+        N_("Stop another workspace, or have an administrator raise the quota; then start this one again."),
+    ),
     "limit_refused": Wording(
         N_("It asks for more %(limit)s than this house allows, or for too little to run at all."),
         N_("Remove this workspace and launch one with other limits."),

@@ -23,7 +23,7 @@ from webapp.domain.placement import CardRequest
 from webapp.domain.wordings import WORDINGS
 from webapp.domain.workspace import Desired, Limits, Phase
 from webapp.errors import N_, InvalidInput, NoCapacity
-from webapp.services import access, before, gpus, locks, orders, wishes
+from webapp.services import access, before, gpus, locks, orders, quotas, wishes
 from webapp.services.problems import Problems
 from webapp.store.tables import Gpu, Image, Workspace
 
@@ -95,7 +95,11 @@ def change(
     if not runs:
         workspace.before_change = None
     before.keep(session, workspace, ran=runs and workspace.phase in (Phase.RUNNING, Phase.UNKNOWN))
+    had = quotas.of_workspace(workspace) if runs else None
     _write(session, workspace, asked)
+    if runs or start:
+        session.flush()
+        quotas.require_to_run(session, workspace, has=had)
     wishes.refuse_lost_volumes(session, workspace)
     if runs or start:
         _claim(session, workspace, asked, now)

@@ -17,10 +17,11 @@ from webapp.domain import progress
 from webapp.domain.actor import Actor
 from webapp.domain.house import HouseRules
 from webapp.domain.placement import Placement
+from webapp.domain.quota import Amounts
 from webapp.domain.wordings import WORDINGS
 from webapp.domain.workspace import Desired, Health, Phase, Service
 from webapp.errors import N_, AppError, Conflict, Forbidden, InvalidInput, NoCapacity
-from webapp.services import access, before, events, gpus, hosts, intent, locks, orders, ports, secrets, wishes
+from webapp.services import access, before, events, gpus, hosts, intent, locks, orders, ports, quotas, secrets, wishes
 from webapp.services.ids import new_id
 from webapp.services.orders import LaunchRequest, Order
 from webapp.store.tables import Member, PortClaim, Workspace, WorkspaceMount, WorkspaceSecret
@@ -51,11 +52,12 @@ def launch(
     """The row, its claims on cards and ports, secrets and mounts, all or nothing.
 
     Raises:  InvalidInput: everything that is wrong with the request.   NoCapacity: not all of the cards are free.
-             NoFreePort, NoHost.
+             QuotaExceeded, NoFreePort, NoHost.
     """
     owner = access.person(session, actor)
     locks.hosts(session)
     order = orders.read(session, owner, request, house)
+    quotas.require(session, owner.id, Amounts(1, order.cards.count, order.limits.cpu_millis, order.limits.memory_bytes))
     cuda_version = order.image.cuda_version
     found = _find_cards(session, order)
     workspace = _insert(session, owner, found.host_id or hosts.choose(session, order.image.host_id).id, order, now)
@@ -81,7 +83,7 @@ def launch(
 def start(session: Session, actor: Actor, workspace_id: str, *, now: datetime) -> Workspace:
     """Starts what was stopped, and tries again what failed or was stopped outside Berth; else changes nothing.
 
-    It gets the cards that it had, else others like them. Raises NoCapacity.
+    It gets the cards that it had, else others like them. Raises NoCapacity, QuotaExceeded.
     """
     locks.owner_and_host(session, workspace_id)
     workspace = access.workspace(session, actor, workspace_id)
@@ -90,6 +92,7 @@ def start(session: Session, actor: Actor, workspace_id: str, *, now: datetime) -
         return workspace
     wishes.refuse_former_owner(session, workspace)
     wishes.refuse_lost_volumes(session, workspace)
+    quotas.require_to_run(session, workspace)
     before.no_way_back(workspace)
     if wishes.claim_again(session, workspace, now=now):
         workspace.before_change = None

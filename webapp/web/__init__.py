@@ -25,6 +25,7 @@ from webapp.web.pages import (
     launch,
     me,
     people,
+    quotas,
     save,
     teams,
     volumes,
@@ -34,7 +35,7 @@ from webapp.web.pages import (
 PACKAGE = Path(webapp.__file__).parent
 MOST_BODY_BYTES = 1024 * 1024
 PAGES = (gate, home, launch, workspace, connections, change, save, keys, me, admin, hold, images, volumes, teams,
-         people)
+         quotas, people)
 
 
 def create_app(settings: Settings, store: Store, *, clock: Clock = utc_now) -> Flask:

@@ -12,6 +12,7 @@ from webapp.services import keys, workspaces
 from webapp.services.orders import LaunchRequest
 from webapp.services.problems import Problems
 from webapp.store.reads import launch as reads
+from webapp.store.reads import quotas
 from webapp.store.reads.launch import LaunchOptions
 from webapp.web import choices, gpus
 from webapp.web.choices import ANY, CHOSEN_NOT_FREE, NONE, THESE, Cards
@@ -103,6 +104,8 @@ def _page(
     form: Form, offered: LaunchOptions, ticked: list[str] | None = None, no_capacity: NoCapacity | None = None,
 ) -> str:
     rules, hosts = here().rules, offered.hosts
+    with reading() as db:
+        use = quotas.use_of(db, member().id)
     if not hosts:
         form.refuse("", N_("No host is registered yet. An administrator starts the agent once, then it appears."))
     if offered.images and offered.default_image is None and not form.problems.get("image_id"):
@@ -115,6 +118,6 @@ def _page(
     return render_template(
         "launch.html", form=form, offered=offered, mounts=dict(choices.ways_of_volumes()), ticked=ticked or (),
         refused=refused, groups=[gpus.group(host, member().id) for host in hosts], models=gpus.models_of(hosts),
-        gpus_url=url_for("launch.poll_gpus"),
+        gpus_url=url_for("launch.poll_gpus"), use=use,
         unfit={image.id: gpus.unfit_hosts(image, hosts) for image in offered.images},
         most_cpus=rules.max_cpu_millis, most_memory=rules.max_memory_bytes)
