@@ -31,40 +31,39 @@ class DataKeyMissing(AppError):
 
 
 class Seal:
-    """Thread-safe. `keys`: reads them, each 64 hex digits, newest first; asked at first use, and for an unknown one."""
+    """Thread-safe. `keys`: reads them, each 64 hex digits, newest first; asked before sealing, and for unknown ones."""
 
     def __init__(self, keys: Callable[[], Sequence[str]]) -> None:
         self._read = keys
-        self._ciphers: dict[str, AESGCM] = {}       # by id, newest first
-        self._newest = ""
+        self._ciphers: dict[str, AESGCM] = {}       # by id, newest first; replaced as a whole: threads share it
 
     @property
     def known(self) -> tuple[str, ...]:
         """Ids of the keys as they are now, newest first."""
-        self._reload()
-        return tuple(self._ciphers)
+        return tuple(self._reload())
 
     def close(self, purpose: str, text: str) -> str:
-        if not self._newest:
-            self._reload()
+        """With the newest key of now: one that was replaced twice is gone, and so would be what it sealed since."""
+        name, cipher = next(iter(self._reload().items()))
         nonce = secrets.token_bytes(NONCE_BYTES)
-        hidden = self._ciphers[self._newest].encrypt(nonce, text.encode(), purpose.encode())
-        return f"{MARK}{self._newest}:{urlsafe_b64encode(nonce + hidden).decode()}"
+        hidden = cipher.encrypt(nonce, text.encode(), purpose.encode())
+        return f"{MARK}{name}:{urlsafe_b64encode(nonce + hidden).decode()}"
 
     def open(self, purpose: str, sealed: str) -> str:
         """Raises DataKeyMissing: by no key of ours, for something else, or damaged."""
         name, _, content = sealed.removeprefix(MARK).partition(":")
-        if name not in self._ciphers:
-            self._reload()
+        ciphers = self._ciphers
+        if name not in ciphers:
+            ciphers = self._reload()
         try:
             whole = urlsafe_b64decode(content.encode())
-            return self._ciphers[name].decrypt(whole[:NONCE_BYTES], whole[NONCE_BYTES:], purpose.encode()).decode()
+            return ciphers[name].decrypt(whole[:NONCE_BYTES], whole[NONCE_BYTES:], purpose.encode()).decode()
         except (KeyError, ValueError, InvalidTag) as error:
             raise DataKeyMissing() from error
 
-    def _reload(self) -> None:
-        ciphers = {key_id(key): AESGCM(bytes.fromhex(key)) for key in self._read()}
-        self._ciphers, self._newest = ciphers, next(iter(ciphers))
+    def _reload(self) -> dict[str, AESGCM]:
+        self._ciphers = ciphers = {key_id(key): AESGCM(bytes.fromhex(key)) for key in self._read()}
+        return ciphers
 
 
 def key_id(key: str) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -89,6 +91,26 @@ def test_key_that_came_later_is_found() -> None:
     old = runs.close("a", "text")
     keys.insert(0, NEW)
     assert runs.open("a", Seal(lambda: tuple(keys)).close("a", "new")) == "new" and runs.open("a", old) == "text"
+
+
+def test_process_that_only_seals_follows_each_rotation() -> None:
+    """Else what it sealed would open with no key any more after the second."""
+    keys = [KEY]
+    runs = Seal(lambda: tuple(keys))
+    runs.close("a", "text")
+    for newest in (NEW, OTHER):
+        keys[:] = [newest, keys[0]]
+        assert runs.close("a", "text").startswith(f"{MARK}{key_id(newest)}:")
+    assert Seal(lambda: tuple(keys)).open("a", runs.close("a", "text")) == "text"
+
+
+def test_rotation_meanwhile_breaks_no_sealing() -> None:
+    """Threads of one web process, and a file that is another one at each look."""
+    turns = itertools.cycle([(KEY, NEW), (NEW, KEY), (OTHER, NEW)])
+    runs, all_of_them = Seal(lambda: next(turns)), Seal(lambda: (KEY, NEW, OTHER))
+    with ThreadPoolExecutor(8) as pool:
+        sealed = list(pool.map(lambda _: runs.close("a", "text"), range(2000)))
+    assert {all_of_them.open("a", one) for one in sealed} == {"text"}
 
 
 def test_rotation_writes_all_anew_and_then_needs_the_old_key_no_more(store: Store, secret: tuple[str, str]) -> None:
