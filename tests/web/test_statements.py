@@ -19,7 +19,7 @@ MOST = 13   # the person, the agent's sign of life, their quota and its use, and
 PAGES = ("/", "/poll/workspaces", "/launch", "/poll/launch/gpus", "/keys", "/poll/keys", "/me", "/house",
          "/house/workspaces", "/house/hosts", "/images", "/poll/images", "/images/IMAGE", "/poll/images/IMAGE",
          "/images/IMAGE/delete", "/house/volumes", "/house/teams", "/house/members",
-         "/house/quotas")
+         "/house/quotas", "/house/audit")
 OF_ONE = ("/workspaces/ID", "/poll/workspaces/ID", "/workspaces/ID/change", "/poll/workspaces/ID/change?gpu_way=same",
           "/poll/workspaces/ID/gpus", "/workspaces/ID/save", "/poll/workspaces/ID/save", "/workspaces/ID/connections",
           "/poll/workspaces/ID/connections")

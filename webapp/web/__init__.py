@@ -15,6 +15,7 @@ from webapp.web import again, answers, assets, auth, frame, guards, language, li
 from webapp.web.context import EXTENSION, Berth, Clock, utc_now
 from webapp.web.pages import (
     admin,
+    audit,
     change,
     connections,
     gate,
@@ -35,7 +36,7 @@ from webapp.web.pages import (
 PACKAGE = Path(webapp.__file__).parent
 MOST_BODY_BYTES = 1024 * 1024
 PAGES = (gate, home, launch, workspace, connections, change, save, keys, me, admin, hold, images, volumes, teams,
-         quotas, people)
+         quotas, people, audit)
 
 
 def create_app(settings: Settings, store: Store, *, clock: Clock = utc_now) -> Flask:
