@@ -52,8 +52,19 @@ def check_registry_auth(settings: Settings) -> None:
 
 
 def seal_of(settings: Settings) -> Seal:
-    """What seals and opens the secrets in the database. The file is read when it is needed first."""
-    return Seal(lambda: load_data_keys(settings))
+    """What seals and opens the secrets in the database. The file is made at its first use here, and never again: where
+    it goes away later, a new one would open nothing.
+    """
+    path, used = settings.state_dir / DATA_KEY, list[bool]()
+
+    def read() -> tuple[str, ...]:
+        if used and not path.exists():
+            raise bad("state_dir", f"{path} is not there any more. Put it back, or start Berth again without it")
+        keys = load_data_keys(settings)
+        used.append(True)
+        return keys
+
+    return Seal(read)
 
 
 def load_data_keys(settings: Settings) -> tuple[str, ...]:

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from unit.cli.conftest import Berth
 
-from webapp.key_files import load_data_keys
+from webapp.errors import SettingsError
+from webapp.key_files import load_data_keys, seal_of
 from webapp.settings import load_settings
 
 
@@ -42,3 +43,14 @@ def test_file_that_others_read_refuses(house: Berth, state: Path) -> None:
     (state / "data_key").chmod(0o644)
     done = house("migrate")
     assert done.code and "chmod 640" in done.err
+
+
+def test_file_that_goes_away_is_not_made_anew_under_what_runs(house: Berth, state: Path) -> None:
+    seal = seal_of(load_settings())
+    sealed = seal.close("a", "text")
+    (state / "data_key").rename(state / "away")
+    with pytest.raises(SettingsError, match="not there any more"):
+        seal.close("a", "text")
+    assert not (state / "data_key").exists()
+    (state / "away").rename(state / "data_key")
+    assert seal.open("a", sealed) == "text"
