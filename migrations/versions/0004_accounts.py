@@ -18,7 +18,23 @@ def upgrade() -> None:
 
 
 def _sign_in() -> None:
-    """Browser sessions, second factors."""
+    """Browser sessions."""
+    op.create_table(
+        "sessions",
+        sa.Column("id", sa.String(), nullable=False),
+        sa.Column("member_id", sa.String(), nullable=False),
+        sa.Column("token_hash", sa.String(), nullable=False),
+        sa.Column("epoch", sa.Integer(), nullable=False),
+        sa.Column("created_at", sa.DateTime(), nullable=False),
+        sa.Column("seen_at", sa.DateTime(), nullable=False),
+        sa.Column("address", sa.String(), nullable=True),
+        sa.Column("browser", sa.String(), nullable=False),
+        sa.Column("ended_at", sa.DateTime(), nullable=True),
+        sa.ForeignKeyConstraint(["member_id"], ["members.id"], name=op.f("fk_sessions_member_id")),
+        sa.PrimaryKeyConstraint("id", name=op.f("pk_sessions")),
+        sa.UniqueConstraint("token_hash", name=op.f("uq_sessions_token_hash")),
+    )
+    op.create_index(op.f("ix_sessions_member_id"), "sessions", ["member_id"])
 
 
 def _ssh() -> None:

@@ -36,7 +36,7 @@ RULES: dict[May, tuple[str, ...]] = {
                   "gate.welcome_form"),
     May.MEMBERS: ("gate.sign_out", "home.home", "home.poll", "images.cancel", "images.images", "images.image",
                   "images.poll", "images.poll_image", "keys.add", "keys.keys", "keys.poll", "launch.launch",
-                  "launch.launch_form", "launch.poll_gpus", "me.me", "me.password"),
+                  "launch.launch_form", "launch.poll_gpus", "me.end_others", "me.end_session", "me.me", "me.password"),
     May.OWNER_OR_ADMIN: (
         "change.change", "change.change_form", "change.measure", "change.poll", "change.poll_gpus",
         "connections.connections", "connections.cut", "connections.look", "connections.poll", "keys.remove",
@@ -54,8 +54,8 @@ RULES: dict[May, tuple[str, ...]] = {
 }
 RULE_OF = {endpoint: may for may, endpoints in RULES.items() for endpoint in endpoints}
 # What they name is not there in these tests, for whoever may ask.
-NAMES_NOTHING = frozenset({"gate.welcome", "gate.welcome_form", "images.cancel", "people.withdraw_invite", "quotas.add",
-                           "quotas.clear", "save.cancel"})
+NAMES_NOTHING = frozenset({"gate.welcome", "gate.welcome_form", "images.cancel", "me.end_session",
+                           "people.withdraw_invite", "quotas.add", "quotas.clear", "save.cancel"})
 AN_ADMIN_GETS_NONE = frozenset({"keys.rename"})     # it says that there is no such key
 
 

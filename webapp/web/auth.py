@@ -1,14 +1,14 @@
-"""Who is signed in. The cookie holds a member's id and the epoch of their sessions, signed; the rest is read each time.
+"""Who is signed in. The cookie holds a token, signed; whose it is, is read each time.
 
-A session ends when the person signs out or changes the password, when an admin changes their role or deactivates them,
-and after two weeks without a visit.
+A session ends when the person signs out, ends it from another browser or changes the password, when an admin changes
+their role or deactivates them, and after two weeks without a visit.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Callable
-from datetime import timedelta
+from contextlib import suppress
 from functools import wraps
 from typing import ParamSpec, TypeVar
 from urllib.parse import quote, urlsplit
@@ -16,14 +16,15 @@ from urllib.parse import quote, urlsplit
 from flask import Flask, abort, current_app, g, redirect, request, session
 from flask_login import LoginManager, current_user, login_user, logout_user
 from itsdangerous import BadSignature, URLSafeSerializer
+from sqlalchemy.exc import OperationalError
 from werkzeug.wrappers import Response
 
 from webapp.errors import Forbidden
+from webapp.services import sessions
 from webapp.store.reads import people
 from webapp.web.answers import wants_json
-from webapp.web.context import SignedIn, here, member, reading
+from webapp.web.context import SignedIn, here, member, now, reading, writing
 
-STAYS_SIGNED_IN = timedelta(days=14)
 DEVICE_SECONDS = 365 * 24 * 3600
 PUBLIC = frozenset({
     "static", "gate.healthz", "gate.sign_in", "gate.sign_in_form", "gate.welcome", "gate.welcome_form", "gate.language",
@@ -41,7 +42,7 @@ def install(app: Flask, *, instance: str, secure: bool) -> None:
         SESSION_COOKIE_SAMESITE="Lax",
         SESSION_COOKIE_SECURE=secure,
         SESSION_COOKIE_PATH="/",
-        PERMANENT_SESSION_LIFETIME=STAYS_SIGNED_IN,
+        PERMANENT_SESSION_LIFETIME=sessions.LIFETIME,
         BERTH_DEVICE_COOKIE=f"{prefix}berth-{instance}-device",
     )
     manager = LoginManager(app, add_context_processor=False)    # it would ask the database for an error page, too
@@ -59,10 +60,15 @@ def admins_only(view: Callable[P, R]) -> Callable[P, R]:
     return guarded
 
 
-def begin_session(person: SignedIn) -> None:
-    """A new session: nothing of the visitor's old one (the CSRF token too) goes over."""
+def begin_session(member_id: str) -> None:
+    """A new session, with an id of its own: nothing of the visitor's old one (the CSRF token too) goes over."""
+    with writing() as db:
+        token = sessions.begin(db, member_id, address=request.remote_addr, browser=request.user_agent.string, now=now())
     session.clear()
     session.permanent = True
+    person = _load(token)
+    if person is None:      # deactivated this moment
+        abort(401)
     login_user(person)
     g.member = person
 
@@ -101,15 +107,17 @@ def _device_signer() -> URLSafeSerializer:
     return URLSafeSerializer(current_app.secret_key or "", salt="device")
 
 
-def _load(user_id: str) -> SignedIn | None:
-    member_id, _, epoch = user_id.partition(".")
+def _load(token: str) -> SignedIn | None:
     with reading() as db:
-        found = people.signed_in(db, member_id)
-    if found is None or str(found.session_epoch) != epoch:
+        found = people.signed_in(db, sessions.hash_of(token), seen_since=now() - sessions.LIFETIME)
+    if found is None:
         return None
+    if now() - found.seen_at >= sessions.SEEN_EVERY:
+        with suppress(OperationalError), here().store.write() as db:    # a busy database closes no page over this
+            sessions.seen(db, found.session_id, now=now())
     return SignedIn(
         id=found.id, username=found.username, display_name=found.display_name, is_admin=found.is_admin,
-        language=found.language, epoch=found.session_epoch,
+        language=found.language, session_id=found.session_id, token=token,
     )
 
 

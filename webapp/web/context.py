@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 from flask import current_app, g, request
@@ -37,10 +37,11 @@ class SignedIn(UserMixin):  # type: ignore[misc]   # flask_login has no types
     display_name: str
     is_admin: bool
     language: str | None
-    epoch: int              # of their sessions; a higher one in the database ends this session
+    session_id: str         # of this browser
+    token: str = field(repr=False)      # what its cookie holds
 
     def get_id(self) -> str:
-        return f"{self.id}.{self.epoch}"
+        return self.token
 
 
 def utc_now() -> datetime:

@@ -9,7 +9,7 @@ from sqlalchemy import event
 
 from webapp.domain.operation import OperationKind
 from webapp.domain.workspace import Phase
-from webapp.services import images, keys, operations, people, volumes, workspaces
+from webapp.services import images, keys, operations, people, sessions, volumes, workspaces
 from webapp.store.reads import catalogue, changes, house
 from webapp.store.reads import launch as launching
 from webapp.store.reads import people as persons
@@ -74,7 +74,7 @@ def test_statements_do_not_grow_with_rows(crowd, read, statements, alice, launch
         (4, lambda: read(changes.change_page, first.id)), (1, lambda: read(persons.teams_of, alice.member_id)),
         (1, lambda: read(house.volumes)),
         (1, lambda: read(house.checklist)), (1, lambda: read(house.sign_of_life)),
-        (1, lambda: read(persons.signed_in, alice.member_id)), (1, lambda: read(persons.keys_of, alice.member_id)),
+        (1, lambda: read(persons.signed_in, "none", seen_since=now)), (1, lambda: read(persons.keys_of, alice.member_id)),
         (2, lambda: read(persons.members)), (2, lambda: read(persons.teams)),
         (1, lambda: read(persons.open_invites, now=now)),
     ]
@@ -204,10 +204,12 @@ def test_members_are_listed_with_their_teams(do, read, carol, bob):
     assert read(persons.teams)[0].members == ((rows[0].id, "alice"), (bob.member_id, "bob"))
 
 
-def test_deactivated_member_is_not_signed_in(do, read, carol, bob):
-    assert read(persons.signed_in, bob.member_id).username == "bob"
+def test_deactivated_member_is_not_signed_in(do, read, carol, bob, now):
+    token = do(sessions.begin, bob.member_id, address=None, browser="")
+    assert read(persons.signed_in, sessions.hash_of(token), seen_since=now).username == "bob"
+    assert read(persons.signed_in, sessions.hash_of(token), seen_since=now + timedelta(seconds=1)) is None
     do(people.deactivate_member, carol, bob.member_id)
-    assert read(persons.signed_in, bob.member_id) is None
+    assert read(persons.signed_in, sessions.hash_of(token), seen_since=now) is None
 
 
 def test_used_and_ended_invites_are_not_listed(do, read, carol, now):

@@ -13,7 +13,18 @@ from sqlalchemy.orm import Session
 
 from webapp.domain.operation import OperationKind, OperationState
 from webapp.domain.workspace import Phase
-from webapp.store.tables import Host, Invite, Member, Operation, Role, SshKey, Team, TeamMember, Workspace
+from webapp.store.tables import (
+    BrowserSession,
+    Host,
+    Invite,
+    Member,
+    Operation,
+    Role,
+    SshKey,
+    Team,
+    TeamMember,
+    Workspace,
+)
 
 T = TypeVar("T")
 
@@ -27,7 +38,17 @@ class Account:
     display_name: str
     is_admin: bool
     language: str | None        # None = as the browser asks
-    session_epoch: int          # a session of another epoch has ended
+    session_id: str
+    seen_at: datetime           # of the session, before this request
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    id: str
+    created_at: datetime
+    seen_at: datetime
+    address: str | None
+    browser: str                # as it calls itself
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,12 +102,30 @@ class InviteRow:
     expires_at: datetime
 
 
-def signed_in(session: Session, member_id: str) -> Account | None:
-    """None for nobody and for somebody deactivated. One statement: it runs at each request."""
-    row = session.scalar(select(Member).where(Member.id == member_id, Member.deactivated_at.is_(None)))
-    if row is None:
+def signed_in(session: Session, token_hash: str, *, seen_since: datetime) -> Account | None:
+    """None for a session that has ended or of which nothing was seen since then, and for somebody deactivated. One
+    statement: it runs at each request.
+    """
+    found = session.execute(
+        select(Member, BrowserSession).join(BrowserSession, BrowserSession.member_id == Member.id)
+        .where(BrowserSession.token_hash == token_hash, BrowserSession.ended_at.is_(None),
+               BrowserSession.seen_at >= seen_since, BrowserSession.epoch == Member.session_epoch,
+               Member.deactivated_at.is_(None))).one_or_none()
+    if found is None:
         return None
-    return Account(row.id, row.username, row.display_name, row.role == Role.ADMIN, row.language, row.session_epoch)
+    row, browser = found
+    return Account(row.id, row.username, row.display_name, row.role == Role.ADMIN, row.language, browser.id,
+                   browser.seen_at)
+
+
+def sessions_of(session: Session, member_id: str, *, seen_since: datetime) -> tuple[SessionRow, ...]:
+    """Those that are open, the one that was seen last first."""
+    rows = session.scalars(
+        select(BrowserSession).join(Member, Member.id == BrowserSession.member_id)
+        .where(BrowserSession.member_id == member_id, BrowserSession.ended_at.is_(None),
+               BrowserSession.seen_at >= seen_since, BrowserSession.epoch == Member.session_epoch)
+        .order_by(BrowserSession.seen_at.desc(), BrowserSession.id))
+    return tuple(SessionRow(row.id, row.created_at, row.seen_at, row.address, row.browser) for row in rows)
 
 
 def keys_of(session: Session, member_id: str) -> tuple[KeyRow, ...]:

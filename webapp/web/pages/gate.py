@@ -9,14 +9,14 @@ from werkzeug.wrappers import Response as AnyResponse
 from webapp.domain.actor import Actor
 from webapp.errors import N_, AppError, InvalidInput, NotFound
 from webapp.i18n import LOCALES
-from webapp.services import people
+from webapp.services import people, sessions
 from webapp.services.passwords import LEAST_CHARACTERS
 from webapp.store.reads import house
 from webapp.store.tables import Member, Role
 from webapp.web import language as languages
 from webapp.web.answers import problem
 from webapp.web.auth import begin_session, end_session, local_path, remember_device
-from webapp.web.context import SignedIn, actor, here, now, reading, visitor, writing
+from webapp.web.context import actor, here, member, now, reading, visitor, writing
 from webapp.web.forms import GENERAL, Form
 from webapp.web.limits import PER_ACCOUNT, PER_ADDRESS, account, failed, limiter
 from webapp.web.words import gettext
@@ -57,7 +57,7 @@ def sign_in() -> tuple[str, int] | AnyResponse:
 def sign_out() -> AnyResponse:
     if visitor():
         with writing() as db:
-            people.end_sessions(db, actor(), now=now())
+            sessions.end(db, actor(), member().session_id, now=now())
     end_session()
     return redirect(url_for("gate.sign_in_form"), code=303)
 
@@ -119,9 +119,7 @@ def healthz() -> Response:
 
 
 def _let_in(person: Member, target: str) -> AnyResponse:
-    begin_session(SignedIn(
-        id=person.id, username=person.username, display_name=person.display_name,
-        is_admin=person.role == Role.ADMIN, language=person.language, epoch=person.session_epoch))
+    begin_session(person.id)
     response = make_response(redirect(target, code=303))
     remember_device(response, person.username)
     return response

@@ -6,10 +6,12 @@ from flask import Blueprint, flash, redirect, render_template, url_for
 from werkzeug.wrappers import Response
 
 from webapp.errors import AppError
-from webapp.services import people
+from webapp.services import people, sessions
 from webapp.services.passwords import LEAST_CHARACTERS
+from webapp.store.reads import people as reads
 from webapp.web.auth import begin_session
-from webapp.web.context import SignedIn, actor, member, now, writing
+from webapp.web.browsers import browser_of
+from webapp.web.context import actor, member, now, reading, writing
 from webapp.web.forms import Form
 from webapp.web.limits import PER_ACCOUNT, failed, limiter
 from webapp.web.words import gettext
@@ -30,16 +32,31 @@ def password() -> tuple[str, int] | Response:
     try:
         form.check()
         with writing() as db:
-            changed = people.set_password(
-                db, actor(), member().id, old=form["old"], new=form["new"], now=now())
+            people.set_password(db, actor(), member().id, old=form["old"], new=form["new"], now=now())
     except AppError as error:
         return _page(form.refused(error)), error.status
-    old = member()
-    begin_session(SignedIn(id=old.id, username=old.username, display_name=old.display_name, is_admin=old.is_admin,
-                           language=old.language, epoch=changed.session_epoch))
+    begin_session(member().id)
     flash(gettext("Your password is changed. You are signed out everywhere else."))
     return redirect(url_for("me.me"), code=303)
 
 
+@blueprint.post("/me/sessions/<session_id>/end")
+def end_session(session_id: str) -> Response:
+    with writing() as db:
+        sessions.end(db, actor(), session_id, now=now())
+    flash(gettext("That browser is signed out."))
+    return redirect(url_for("me.me"), code=303)
+
+
+@blueprint.post("/me/sessions/end-others")
+def end_others() -> Response:
+    with writing() as db:
+        sessions.end_others(db, actor(), member().session_id, now=now())
+    flash(gettext("You are signed out everywhere else."))
+    return redirect(url_for("me.me"), code=303)
+
+
 def _page(form: Form) -> str:
-    return render_template("me.html", form=form, least_password=LEAST_CHARACTERS)
+    with reading() as db:
+        rows = reads.sessions_of(db, member().id, seen_since=now() - sessions.LIFETIME)
+    return render_template("me.html", form=form, least_password=LEAST_CHARACTERS, sessions=rows, browser=browser_of)
