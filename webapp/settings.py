@@ -46,6 +46,7 @@ class Settings:
     instance: str               # part of every name on an engine: berth-<instance>-…
     ports: PortRange
     volume_roots: tuple[Path, ...]
+    trusted_proxies: str            # networks with , between, as ipaddress writes them
     registry_auth: Path | None  # None = what `docker login` wrote for the agent's account
     registry_mirror: str | None     # host[:port][/path]
     default_cpus: str           # domain.sizes
@@ -83,6 +84,9 @@ class Knobs(BaseModel):
         "URL", "http://localhost:8000", "Address at which people open the dashboard.")
     listen: Annotated[str, AfterValidator(check.listen)] = _knob(
         "address:port", "127.0.0.1:8000", "Where the web process listens.")
+    trusted_proxies: Annotated[str, AfterValidator(check.networks)] = _knob(
+        "addresses with , between", "", "Reverse proxies whose `X-Forwarded-For` is believed; addresses or networks.",
+        shown="none")
     workspace_host: Annotated[str, AfterValidator(check.host_name)] = _knob(
         "host name", "127.0.0.1", "Name at which people reach SSH and Jupyter; never the dashboard's own.")
     workspace_bind: Annotated[str, AfterValidator(check.ip_address)] = _knob(
@@ -166,6 +170,7 @@ def load_settings(environ: Mapping[str, str] | None = None) -> Settings:
         engine_url=knobs.engine or _docker_host(given),
         instance=knobs.instance or _kept_instance(state_dir),
         ports=check.as_range(knobs.ports),
+        trusted_proxies=knobs.trusted_proxies,
         volume_roots=tuple(map(Path, filter(None, knobs.volume_roots.split(":")))),
         registry_auth=Path(knobs.registry_auth) if knobs.registry_auth else None,
         registry_mirror=knobs.registry_mirror or None,

@@ -19,8 +19,8 @@ from webapp.errors import InvalidInput, fill
 
 __all__ = [
     "MOST_CPU_MILLIS", "absolute_path", "as_range", "cpus", "database_url", "engine_url", "excerpt", "host_name",
-    "instance", "ip_address", "listen", "memory", "mirror", "one_of", "port_range", "public_url", "same_host", "truth",
-    "volume_roots", "without_password",
+    "instance", "ip_address", "listen", "memory", "mirror", "networks", "one_of", "port_range", "public_url",
+    "same_host", "truth", "volume_roots", "without_password",
 ]
 
 MOST_CPU_MILLIS = 99_999_990    # what the grammar of domain.sizes can say
@@ -125,6 +125,14 @@ def ip_address(text: str) -> str:
     if _as_ip(text) is None:
         raise ValueError("write an IP address of this server, such as 192.0.2.10, or 0.0.0.0 for all of them")
     return text
+
+
+def networks(text: str) -> str:
+    """Addresses and networks, each in its one spelling."""
+    try:
+        return ",".join(str(ipaddress.ip_network(each.strip())) for each in text.split(",") if each.strip())
+    except ValueError:
+        raise ValueError("write addresses or networks with commas between, such as 127.0.0.1,10.0.0.0/24") from None
 
 
 def mirror(text: str) -> str:

@@ -59,6 +59,8 @@ BAD = [
     ("BERTH_PORTS", "30000-20000"),
     ("BERTH_PORTS", "20000-70000"),
     ("BERTH_PORTS", "２００００-２９９９９"),
+    ("BERTH_TRUSTED_PROXIES", "proxy.example"),
+    ("BERTH_TRUSTED_PROXIES", "10.0.0.1/8"),
     ("BERTH_VOLUME_ROOTS", "data"),
     ("BERTH_VOLUME_ROOTS", "/"),
     ("BERTH_VOLUME_ROOTS", "/etc"),

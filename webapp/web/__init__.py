@@ -32,6 +32,7 @@ from webapp.web.pages import (
     volumes,
     workspace,
 )
+from webapp.web.proxies import BehindProxies
 
 PACKAGE = Path(webapp.__file__).parent
 MOST_BODY_BYTES = 1024 * 1024
@@ -51,6 +52,7 @@ def create_app(settings: Settings, store: Store, *, clock: Clock = utc_now) -> F
         WTF_CSRF_SSL_STRICT=False,      # it wants a Referer, which our pages do not send; see guards.py
     )
     app.jinja_env.trim_blocks = app.jinja_env.lstrip_blocks = True
+    app.wsgi_app = BehindProxies(app.wsgi_app, settings.trusted_proxies)    # type: ignore[method-assign]
     guards.install(app)
     auth.install(app, instance=settings.instance, secure=settings.url.startswith("https:"))
     CSRFProtect(app)

@@ -2,7 +2,7 @@
 
 Failures are counted per address and per account. A browser that has signed in to the account before has a count of its
 own, so that strangers who guess passwords cannot lock its owner out (promises.md S21). Nothing is locked for good.
-X-Forwarded-For is not looked at: whoever sends it could choose it.
+The address behind a reverse proxy is that of web.proxies: X-Forwarded-For of anybody else is not looked at.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import datakey
 import pytest
 from sqlalchemy import text
 
@@ -126,6 +127,7 @@ def test_no_thread_keeps_a_process_alive(stop: threading.Event) -> None:
 class TestProcess:
     @pytest.fixture
     def settings(self, tmp_path: Path, store: Any) -> Settings:
+        datakey.put_into(tmp_path)
         return load_settings({
             "BERTH_STATE_DIR": str(tmp_path), "BERTH_DATABASE_URL": str(store.url), "BERTH_INSTANCE": INSTANCE,
             "BERTH_MAX_CPUS": "8", "BERTH_MAX_MEMORY": "32GiB"})

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import datakey
 import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
@@ -163,6 +164,7 @@ class TestSaying:
 class TestOtherVersion:
     @pytest.fixture
     def settings(self, tmp_path: Path, store: Store) -> Settings:
+        datakey.put_into(tmp_path)
         return load_settings({
             "BERTH_STATE_DIR": str(tmp_path), "BERTH_INSTANCE": INSTANCE, "BERTH_MAX_CPUS": "8",
             "BERTH_DATABASE_URL": store.url.render_as_string(hide_password=False), "BERTH_MAX_MEMORY": "32GiB"})

@@ -74,7 +74,8 @@ def test_statements_do_not_grow_with_rows(crowd, read, statements, alice, launch
         (4, lambda: read(changes.change_page, first.id)), (1, lambda: read(persons.teams_of, alice.member_id)),
         (1, lambda: read(house.volumes)),
         (1, lambda: read(house.checklist)), (1, lambda: read(house.sign_of_life)),
-        (1, lambda: read(persons.signed_in, "none", seen_since=now)), (1, lambda: read(persons.keys_of, alice.member_id)),
+        (1, lambda: read(persons.signed_in, "none", seen_since=now)),
+        (1, lambda: read(persons.keys_of, alice.member_id)),
         (2, lambda: read(persons.members)), (2, lambda: read(persons.teams)),
         (1, lambda: read(persons.open_invites, now=now)),
     ]
