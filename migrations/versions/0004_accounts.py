@@ -27,6 +27,7 @@ def _sign_in() -> None:
         sa.Column("epoch", sa.Integer(), nullable=False),
         sa.Column("created_at", sa.DateTime(), nullable=False),
         sa.Column("seen_at", sa.DateTime(), nullable=False),
+        sa.Column("proven_at", sa.DateTime(), nullable=False),
         sa.Column("address", sa.String(), nullable=True),
         sa.Column("browser", sa.String(), nullable=False),
         sa.Column("ended_at", sa.DateTime(), nullable=True),

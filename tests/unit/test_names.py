@@ -16,6 +16,7 @@ from webapp.domain.names import (
     parse_team_name,
     parse_username,
     parse_workspace_name,
+    skeleton,
     suggest_name,
 )
 from webapp.errors import InvalidInput
@@ -253,3 +254,15 @@ def test_no_text_breaks_the_parsers(text: str) -> None:
             assert parse(parse(text)) == parse(text)
         except InvalidInput as refused:
             str(refused).encode()
+
+
+@pytest.mark.parametrize(("one", "other"), [
+    ("bob", "b0b"), ("alice", "a1ice"), ("tom", "torn"), ("anna-b", "anna_b"), ("annab", "anna-b"), ("wim", "vvim"),
+])
+def test_names_that_look_alike_have_one_skeleton(one: str, other: str) -> None:
+    assert skeleton(one) == skeleton(other)
+
+
+@pytest.mark.parametrize(("one", "other"), [("bob", "rob"), ("ann", "anna"), ("p1", "p2"), ("karl", "carl")])
+def test_names_that_are_told_apart_have_two(one: str, other: str) -> None:
+    assert skeleton(one) != skeleton(other)

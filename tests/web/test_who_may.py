@@ -34,9 +34,10 @@ class May(StrEnum):
 RULES: dict[May, tuple[str, ...]] = {
     May.ANYBODY: ("gate.healthz", "gate.language", "gate.sign_in", "gate.sign_in_form", "gate.welcome",
                   "gate.welcome_form"),
-    May.MEMBERS: ("gate.sign_out", "home.home", "home.poll", "images.cancel", "images.images", "images.image",
-                  "images.poll", "images.poll_image", "keys.add", "keys.keys", "keys.poll", "launch.launch",
-                  "launch.launch_form", "launch.poll_gpus", "me.end_others", "me.end_session", "me.me", "me.password"),
+    May.MEMBERS: (
+        "gate.prove", "gate.sign_out", "home.home", "home.poll", "images.cancel", "images.image", "images.images",
+        "images.poll", "images.poll_image", "keys.add", "keys.keys", "keys.poll", "launch.launch",
+        "launch.launch_form", "launch.poll_gpus", "me.end_others", "me.end_session", "me.me", "me.password"),
     May.OWNER_OR_ADMIN: (
         "change.change", "change.change_form", "change.measure", "change.poll", "change.poll_gpus",
         "connections.connections", "connections.cut", "connections.look", "connections.poll", "keys.remove",

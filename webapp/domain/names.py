@@ -31,6 +31,9 @@ _SYSTEM = re.compile(
 )
 _OWN = re.compile(r"berth|berth-.*|jupyter|jovyan|system|agent|anonymous|everyone")
 
+_LOOK_ALIKE = str.maketrans("01", "ol")
+_DRAWN_AS = (("rn", "m"), ("vv", "w"))
+
 
 def parse_username(text: str, field: str = "username") -> str:
     """Account name, also on Linux inside workspaces: 2-31 of a-z, 0-9, `-`, `_`; a letter first; not reserved."""
@@ -49,6 +52,14 @@ def parse_username(text: str, field: str = "username") -> str:
         N_("“%(given)s” cannot be a user name: use 2 to 31 of a-z, 0-9, - and _, starting with a letter."),
         given=excerpt(text),
     )
+
+
+def skeleton(name: str) -> str:
+    """What two account names have in common that a reader takes for one (as UTS 39 does it for all of Unicode)."""
+    bare = name.lower().replace("-", "").replace("_", "").translate(_LOOK_ALIKE)
+    for drawn, read in _DRAWN_AS:
+        bare = bare.replace(drawn, read)
+    return bare
 
 
 def parse_team_name(text: str, field: str = "team") -> str:

@@ -14,11 +14,11 @@ from webapp.domain.actor import Actor
 from webapp.domain.names import parse_display_name, parse_username
 from webapp.domain.workspace import Desired
 from webapp.errors import N_, InvalidInput, NotFound
-from webapp.services import access, events, locks, numbers, passwords, workspaces
+from webapp.services import access, account_names, events, locks, numbers, passwords, workspaces
 from webapp.services.ids import new_id
 from webapp.services.problems import Problems
 from webapp.services.rows import change
-from webapp.store.tables import Invite, Member, Role, Team, Workspace
+from webapp.store.tables import Invite, Member, Role, Workspace
 
 INVITE_TOKEN_BYTES = 24
 INVITE_LIFETIME = timedelta(days=7)
@@ -228,7 +228,7 @@ def _insert(
     problems = Problems()
     with problems.gather():
         username = parse_username(username, "username")
-        _refuse_taken_name(session, username)
+        account_names.refuse_taken(session, username, "username")
     with problems.gather():
         display_name = parse_display_name(display_name, "display_name")
     with problems.gather():
@@ -241,11 +241,3 @@ def _insert(
     session.add(member)
     session.flush()
     return member
-
-
-def _refuse_taken_name(session: Session, username: str) -> None:
-    """A former member's name is taken too; and a team's, since both are groups inside a workspace."""
-    taken = session.scalar(select(Member.id).where(Member.username == username)) or session.scalar(
-        select(Team.id).where(Team.name == username))
-    if taken:
-        raise InvalidInput.of("username", N_("“%(given)s” is taken. Choose another name."), given=username)

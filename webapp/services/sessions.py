@@ -13,12 +13,13 @@ from sqlalchemy.orm import Session
 
 from webapp.domain.actor import Actor
 from webapp.errors import NotFound
-from webapp.services import access, events
+from webapp.services import access, events, passwords
 from webapp.services.ids import new_id
 from webapp.services.rows import change
 from webapp.store.tables import BrowserSession
 
 LIFETIME = timedelta(days=14)       # without a visit
+FRESH = timedelta(minutes=15)       # so long after the password dangerous things need no other
 SEEN_EVERY = timedelta(minutes=1)
 TOKEN_BYTES = 32
 MOST_BROWSER = 200                  # characters
@@ -33,7 +34,7 @@ def begin(session: Session, member_id: str, *, address: str | None, browser: str
     token = secrets.token_urlsafe(TOKEN_BYTES)
     session.add(BrowserSession(
         id=new_id(), member_id=member_id, token_hash=hash_of(token), epoch=member.session_epoch, created_at=now,
-        seen_at=now, address=address, browser=browser[:MOST_BROWSER]))
+        seen_at=now, proven_at=now, address=address, browser=browser[:MOST_BROWSER]))
     return token
 
 
@@ -53,6 +54,16 @@ def end_others(session: Session, actor: Actor, session_id: str, *, now: datetime
     count = change(session, update(BrowserSession).where(*others).values(ended_at=now))
     events.write(session, actor, "session.end_others", "session", session_id, now=now, count=count)
     return count
+
+
+def prove(session: Session, actor: Actor, session_id: str, *, password: str, now: datetime) -> bool:
+    """Whether that is the person's password; then dangerous things can be done for a while."""
+    member = access.person(session, actor)
+    if not passwords.matches(member.password_hash, password):
+        events.write(session, actor, "session.not_proven", "session", session_id, now=now)
+        return False
+    session.execute(update(BrowserSession).where(BrowserSession.id == session_id).values(proven_at=now))
+    return True
 
 
 def seen(session: Session, session_id: str, *, now: datetime) -> None:

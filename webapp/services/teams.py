@@ -10,8 +10,8 @@ from sqlalchemy.orm import Session
 from webapp.domain.actor import Actor
 from webapp.domain.names import parse_team_name
 from webapp.domain.workspace import Desired
-from webapp.errors import N_, InvalidInput, NotFound
-from webapp.services import access, before, events, locks, numbers, workspaces
+from webapp.errors import NotFound
+from webapp.services import access, account_names, before, events, locks, numbers, workspaces
 from webapp.services.ids import new_id
 from webapp.store.tables import Member, Team, TeamMember, Volume, Workspace, WorkspaceMount
 
@@ -20,7 +20,7 @@ def create_team(session: Session, actor: Actor, *, name: str, now: datetime) -> 
     access.require_admin(actor)
     name = parse_team_name(name, "name")
     locks.turn(session, locks.Lock.PEOPLE)
-    _refuse_taken_name(session, name)
+    account_names.refuse_taken(session, name, "name")
     team = Team(id=new_id(), name=name, gid=numbers.next_gid(session), created_at=now)
     session.add(team)
     session.flush()
@@ -63,14 +63,6 @@ def _get(session: Session, team_id: str) -> Team:
     if team is None:
         raise NotFound()
     return team
-
-
-def _refuse_taken_name(session: Session, name: str) -> None:
-    """A member's name is taken too, since both are groups inside a workspace."""
-    taken = session.scalar(select(Team.id).where(Team.name == name)) or session.scalar(
-        select(Member.id).where(Member.username == name))
-    if taken:
-        raise InvalidInput.of("name", N_("“%(given)s” is taken. Choose another name."), given=name)
 
 
 def _running_with_volumes_of(session: Session, team_id: str, member_id: str) -> list[str]:

@@ -118,6 +118,7 @@ def _load(token: str) -> SignedIn | None:
     return SignedIn(
         id=found.id, username=found.username, display_name=found.display_name, is_admin=found.is_admin,
         language=found.language, session_id=found.session_id, token=token,
+        proven_at=found.proven_at,
     )
 
 

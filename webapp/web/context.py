@@ -38,6 +38,7 @@ class SignedIn(UserMixin):  # type: ignore[misc]   # flask_login has no types
     is_admin: bool
     language: str | None
     session_id: str         # of this browser
+    proven_at: datetime     # when the password was given in it last
     token: str = field(repr=False)      # what its cookie holds
 
     def get_id(self) -> str:

@@ -263,3 +263,17 @@ def test_language_is_kept(do, alice, row, language):
 def test_odd_language_is_refused(do, alice):
     with pytest.raises(InvalidInput):
         do(people.set_language, alice, "../../etc")
+
+
+@pytest.mark.parametrize("name", ["a1ice", "al-ice", "visi0n", "v-ision"])
+def test_name_that_looks_like_a_members_or_teams_is_refused(do, carol, name):
+    with pytest.raises(InvalidInput) as caught:
+        do(people.create_member, carol, username=name, display_name="V", password="long enough", role=Role.MEMBER)
+    assert "looks like" in str(caught.value)
+
+
+def test_name_of_somebody_who_left_stays_theirs(do, carol, bob):
+    do(people.deactivate_member, carol, bob.member_id)
+    for name in ("bob", "b0b"):
+        with pytest.raises(InvalidInput):
+            do(people.create_member, carol, username=name, display_name="B", password="long enough", role=Role.MEMBER)

@@ -40,6 +40,7 @@ class Account:
     language: str | None        # None = as the browser asks
     session_id: str
     seen_at: datetime           # of the session, before this request
+    proven_at: datetime
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +116,7 @@ def signed_in(session: Session, token_hash: str, *, seen_since: datetime) -> Acc
         return None
     row, browser = found
     return Account(row.id, row.username, row.display_name, row.role == Role.ADMIN, row.language, browser.id,
-                   browser.seen_at)
+                   browser.seen_at, browser.proven_at)
 
 
 def sessions_of(session: Session, member_id: str, *, seen_since: datetime) -> tuple[SessionRow, ...]:

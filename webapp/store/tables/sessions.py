@@ -23,6 +23,7 @@ class BrowserSession(Base):
     epoch: Mapped[int]                                          # members.session_epoch when it began
     created_at: Mapped[datetime]
     seen_at: Mapped[datetime]                                   # written once a minute at most
+    proven_at: Mapped[datetime]                                 # when its person last gave the password
     address: Mapped[str | None]
     browser: Mapped[str]                                        # as it calls itself, cut
     ended_at: Mapped[datetime | None]

@@ -14,6 +14,7 @@ from webapp.services.passwords import LEAST_CHARACTERS
 from webapp.store.reads import house
 from webapp.store.tables import Member, Role
 from webapp.web import language as languages
+from webapp.web import proof
 from webapp.web.answers import problem
 from webapp.web.auth import begin_session, end_session, local_path, remember_device
 from webapp.web.context import actor, here, member, now, reading, visitor, writing
@@ -60,6 +61,22 @@ def sign_out() -> AnyResponse:
             sessions.end(db, actor(), member().session_id, now=now())
     end_session()
     return redirect(url_for("gate.sign_in_form"), code=303)
+
+
+@blueprint.post("/prove")
+@limiter.limit(PER_ACCOUNT, key_func=lambda: f"proof {member().id}", deduct_when=failed)
+def prove() -> AnyResponse:
+    """Then on to the form that was sent; a path that is none of ours ends at the workspaces."""
+    form, path = Form(proof.PASSWORD), local_path(request.form.get(proof.PATH, "/"))
+    try:
+        form.check()
+        with writing() as db:
+            is_right = sessions.prove(db, actor(), member().session_id, password=form[proof.PASSWORD], now=now())
+    except InvalidInput:
+        is_right = False
+    if not is_right:
+        return proof.ask(path, form.refuse(proof.PASSWORD, N_("That is not your password.")))
+    return redirect(path, code=307)
 
 
 @blueprint.get("/welcome/<token>")

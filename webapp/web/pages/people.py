@@ -16,6 +16,7 @@ from webapp.store.tables import Role
 from webapp.web.auth import admins_only
 from webapp.web.context import actor, here, now, reading, writing
 from webapp.web.forms import Form
+from webapp.web.proof import fresh_only
 from webapp.web.words import gettext
 
 blueprint = Blueprint("people", __name__)
@@ -29,6 +30,7 @@ def people() -> str:
 
 @blueprint.post("/house/members/invite")
 @admins_only
+@fresh_only
 def invite() -> str:
     """The link is in this answer and nowhere else: only its hash is kept."""
     role = _role()
@@ -54,6 +56,7 @@ def member(member_id: str) -> str:
 
 @blueprint.post("/house/members/<member_id>/role")
 @admins_only
+@fresh_only
 def set_role(member_id: str) -> tuple[str, int] | Response:
     role = _role()
     return _change(member_id, Form("new"), lambda db: service.set_role(
@@ -62,6 +65,7 @@ def set_role(member_id: str) -> tuple[str, int] | Response:
 
 @blueprint.post("/house/members/<member_id>/password")
 @admins_only
+@fresh_only
 def set_password(member_id: str) -> tuple[str, int] | Response:
     form = Form("new")
     return _change(member_id, form, lambda db: service.set_password(
@@ -71,6 +75,7 @@ def set_password(member_id: str) -> tuple[str, int] | Response:
 
 @blueprint.post("/house/members/<member_id>/deactivate")
 @admins_only
+@fresh_only
 def deactivate(member_id: str) -> tuple[str, int] | Response:
     return _change(member_id, Form("new"), lambda db: service.deactivate_member(
         db, actor(), member_id, now=now()), N_("They can no longer sign in, and their workspaces are being stopped."))
@@ -78,6 +83,7 @@ def deactivate(member_id: str) -> tuple[str, int] | Response:
 
 @blueprint.post("/house/members/<member_id>/activate")
 @admins_only
+@fresh_only
 def activate(member_id: str) -> tuple[str, int] | Response:
     return _change(member_id, Form("new"), lambda db: service.reactivate_member(
         db, actor(), member_id, now=now()), N_("They can sign in again."))
