@@ -69,7 +69,7 @@ def test_same_text_is_never_stored_the_same(store: Store) -> None:
 
 
 @pytest.mark.parametrize("change", [
-    lambda sealed: sealed[:-2] + ("A" if sealed[-2] != "A" else "B") + sealed[-1], lambda sealed: sealed[:-8],
+    lambda sealed: sealed[:-9] + ("A" if sealed[-9] != "A" else "B") + sealed[-8:], lambda sealed: sealed[:-8],
     lambda sealed: sealed.replace(key_id(KEY), key_id(OTHER)), lambda sealed: f"{MARK}{key_id(KEY)}:",
     lambda sealed: f"{MARK}:", lambda sealed: f"{MARK}{key_id(KEY)}:\N{SNOWMAN}",
 ])
