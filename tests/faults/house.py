@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import shutil
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -145,6 +146,7 @@ class House:
         state = self.folder / "rival"
         state.mkdir(mode=0o750, exist_ok=True)
         self._show_cards(state)
+        shutil.copy(self.settings.state_dir / "data_key", state)
         environment = {**self.environment, "BERTH_STATE_DIR": str(state),
                        "BERTH_DATABASE_URL": self.settings.database_url}
         rival = Process(entry, environment, self.folder / "rival.log", prefix=self.ground.prefix)

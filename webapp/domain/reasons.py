@@ -171,6 +171,11 @@ WORDINGS: dict[str, Wording] = {
         N_("The workspace does not run."),
         N_("Start it first."),
     ),
+    "data_key_missing": Wording(
+        N_("Its keys in the database were sealed with a data_key that is not there any more."),
+        N_("An administrator puts the former file back, or has the keys read back from the workspace: "
+           "berth key forget"),
+    ),
     "internal": Wording(
         N_("Something went wrong inside Berth: %(detail)s"),
         N_("Try again; if it stays, show this sentence to an administrator."),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from datakey import SEAL
 
 from agent.stage import Stage, check_at_rest
 from agent.yesterday import put_on
@@ -11,6 +12,7 @@ from webapp.domain.workspace import Phase
 from webapp.errors import EngineUnreachable
 from webapp.services import workspaces
 from webapp.services.workspaces import KeysNotBack
+from webapp.store import sealing
 from webapp.store.tables import Workspace, WorkspaceSecret
 
 KEY = "/etc/berth/ssh_host_ed25519_key"
@@ -101,3 +103,22 @@ def test_removed_one_gets_none_back(stage: Stage) -> None:
     stage.settle()
     stage.live(30)
     assert secret(stage, workspace) is None
+
+
+def test_data_key_that_is_lost_is_said_and_loses_nothing(stage: Stage) -> None:
+    workspace = stage.running()
+    before = secret(stage, workspace)
+    stage.stop(workspace)
+    stage.settle()
+    stage.engine.remove_by_hand(stage.name(workspace))
+    dialect = stage.store.engine.dialect
+    sealing.use(dialect, sealing.Seal(lambda: ("f" * 64,)))
+    try:
+        stage.start(workspace)
+        stage.settle()
+        assert stage.row(workspace).phase == Phase.FAILED and "data_key" in (stage.said(workspace) or "")
+    finally:
+        sealing.use(dialect, SEAL)
+    stage.start(workspace)
+    stage.settle()
+    assert stage.row(workspace).phase == Phase.RUNNING and secret(stage, workspace) == before
